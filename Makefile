@@ -11,7 +11,7 @@ ADULT := runs/demo-adult
 demo: $(READY)
 	$(BIN)/fedminmax reproduce synthetic --quick --out runs/demo
 	$(BIN)/python scripts/adult_table.py $(ADULT)/adult.csv
-	$(BIN)/fedminmax init $(ADULT)/adult.csv --holder site --target income --groups sex,race --out $(ADULT)/adult.toml --force
+	$(BIN)/fedminmax init $(ADULT)/adult.csv --site-column site --target income --groups sex,race --out $(ADULT)/adult.toml --force
 	$(BIN)/fedminmax train $(ADULT)/adult.toml --out $(ADULT)/run
 	$(BIN)/fedminmax report $(ADULT)/run --out $(ADULT)/report.html --force
 
@@ -62,7 +62,7 @@ PEERS_READY := $(PEERS_VENV)/.ready
 bench: $(READY) $(if $(PEERS),$(PEERS_READY))
 	$(BIN)/python -m benchmarks.round_speed
 	$(BIN)/python -m benchmarks.cnn_speed
-	$(BIN)/python -m benchmarks.holders_speed $(if $(PEERS),--peers $(PEERS_VENV)/bin/python)
+	$(BIN)/python -m benchmarks.sites_speed $(if $(PEERS),--peers $(PEERS_VENV)/bin/python)
 
 # The marker is newer than both files exactly when the installation is up to date,
 # so a second call installs nothing.

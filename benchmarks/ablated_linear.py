@@ -16,7 +16,7 @@ from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.shared.fast_server import FastState
 from fedminmax.methods.shared.second_order_server import MIN_DAMPING
@@ -56,13 +56,13 @@ class AblatedLinear:
         """As the whole method."""
         return self._whole.order(state, key)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """As the whole method."""
-        return self._whole.local(order, holder, workspace)
+        return self._whole.local(order, site, workspace)
 
-    def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
+    def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
         """As the whole method."""
-        return self._whole.row_sums(order, holder, workspaces)
+        return self._whole.row_sums(order, site, workspaces)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """As the whole method."""

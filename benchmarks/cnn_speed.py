@@ -1,7 +1,7 @@
 """The paper's second experiment: the speed of a round of the CNN on FashionMNIST.
 
 One-step methods against the best plain centralized pass over the same rows, for 1, 40 and 1,000
-holders; FedAvg against the best hand-written loop and against one core alone.
+sites; FedAvg against the best hand-written loop and against one core alone.
 
     python -m benchmarks.cnn_speed --json cnn_speed.json
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.contest import (
-    HOLDERS,
     LIBRARY,
+    SITES,
     Entry,
     check_same_work,
     local_entries,
@@ -57,14 +57,14 @@ def main() -> None:
 
     tables: dict[str, list[Line]] = {}
     verdicts: list[Verdict] = []
-    for holders in HOLDERS if options.only != "local" else ():
-        # A separate race for each number of holders: with few contestants the cache stays warm.
-        library = one_step_entries(base, (holders,))
+    for sites in SITES if options.only != "local" else ():
+        # A separate race for each number of sites: with few contestants the cache stays warm.
+        library = one_step_entries(base, (sites,))
         entries = {**plain_entries(base), **library}
         times = race(entries, options.repeats, threads)
         best = fastest({name: times[name] for name in entries if name not in library})
         lines = tabulate(times, best, {} if options.no_memory else peaks_of(entries))
-        tables[f"one step, {holders} holders"] = lines
+        tables[f"one step, {sites} sites"] = lines
         show(f"One step, CNN 16/32, {options.rows} images; limit: plain PyTorch, {best}", lines)
         verdicts += [
             Verdict(f"fused {line.name}", line.ratio, f"the limit ({best})")
@@ -78,13 +78,11 @@ def main() -> None:
         local_times = race(local, options.local_repeats, threads)
         best_loop = fastest({name: local_times[name] for name in local if name != LIBRARY})
         local_lines = tabulate(local_times, best_loop, {} if options.no_memory else peaks_of(local))
-        title = (
-            f"FedAvg, CNN 16/32, {options.local_rows} images, E={plan.epochs}, B=100, 40 holders"
-        )
+        title = f"FedAvg, CNN 16/32, {options.local_rows} images, E={plan.epochs}, B=100, 40 sites"
         tables["FedAvg"] = local_lines
         show(f"{title}; best by hand: {best_loop}", local_lines)
         verdicts += [
-            Verdict("FedAvg, 40 holders", line.ratio, f"the best hand-written loop ({best_loop})")
+            Verdict("FedAvg, 40 sites", line.ratio, f"the best hand-written loop ({best_loop})")
             for line in local_lines
             if line.name == LIBRARY
         ]
@@ -93,7 +91,7 @@ def main() -> None:
     for verdict in verdicts:
         print(verdict)
     if options.only != "one-step":
-        print(f"FedAvg, 40 holders: {gain:.2f} times as fast as one core alone (asked: 1.6)")
+        print(f"FedAvg, 40 sites: {gain:.2f} times as fast as one core alone (asked: 1.6)")
     if options.json:
         _write(options.json, about, tables, verdicts, gain)
 

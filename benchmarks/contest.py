@@ -19,15 +19,15 @@ from benchmarks.workload import (
     make_workload,
 )
 from fedminmax.core.iterates import Iterate
-from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod, StateT
 from fedminmax.methods.qfedavg import QFedAvg
+from fedminmax.training.train import train
 
-HOLDERS = (1, 40, 1000)
+SITES = (1, 40, 1000)
 LIBRARY = "fedminmax"
 ONE_STEP = ("FedMinMax", "AFL")
 # Returns sums by group from the same pass; only its server's step differs.
@@ -50,7 +50,7 @@ class Entry:
     method: str
     way: str
     rows: int
-    holders: int
+    sites: int
     plan: LocalPlan
     images: bool = False
 
@@ -58,21 +58,21 @@ class Entry:
 def plain_entries(entry: Entry) -> dict[str, Entry]:
     """Return the centralized pass with each chunk size, or the best layouts for images."""
     if entry.images:
-        return {name: replace(entry, method="plain", way=name, holders=1) for name in IMAGE_LAYOUTS}
+        return {name: replace(entry, method="plain", way=name, sites=1) for name in IMAGE_LAYOUTS}
     sizes = [size for size in CHUNK_SIZES if size <= entry.rows] or [entry.rows]
     return {
-        f"chunks of {size}": replace(entry, method="plain", way=str(size), holders=1)
+        f"chunks of {size}": replace(entry, method="plain", way=str(size), sites=1)
         for size in sizes
     }
 
 
-def one_step_entries(entry: Entry, counts: tuple[int, ...] = HOLDERS) -> dict[str, Entry]:
-    """Return the library's rounds of one pass with few and many holders."""
+def one_step_entries(entry: Entry, counts: tuple[int, ...] = SITES) -> dict[str, Entry]:
+    """Return the library's rounds of one pass with few and many sites."""
     return {
-        f"{method}, {holders} holders": replace(entry, method=method, holders=holders)
+        f"{method}, {sites} sites": replace(entry, method=method, sites=sites)
         for method in ONE_PASS
-        for holders in counts
-        if holders <= entry.rows
+        for sites in counts
+        if sites <= entry.rows
     }
 
 
@@ -85,7 +85,7 @@ def local_entries(entry: Entry) -> dict[str, Entry]:
 def build(entry: Entry) -> Contestant:
     """Prepare the contestant to run."""
     make = make_image_workload if entry.images else make_workload
-    return build_on(make(entry.rows, entry.holders), entry)
+    return build_on(make(entry.rows, entry.sites), entry)
 
 
 def build_on(work: Workload, entry: Entry) -> Contestant:
@@ -127,7 +127,7 @@ def check_same_work(entry: Entry) -> None:
         work = make_image_workload(120, 6, channels=(3, 4), dtype=torch.float64)
     else:
         work = make_workload(104, 6, hidden=(16, 12), dtype=torch.float64)
-    small = replace(entry, rows=work.rows, holders=work.holders, plan=plan)
+    small = replace(entry, rows=work.rows, sites=work.sites, plan=plan)
     start = torch.cat([p.detach().reshape(-1) for p in work.model.parameters()])
     for name, plain in plain_entries(small).items():
         gradient = _run(build_on(work, plain), times=1)

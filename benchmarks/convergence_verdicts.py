@@ -20,13 +20,13 @@ from fedminmax.core.convergence import Convergence, judge_convergence
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import linear_or_mlp
-from fedminmax.federation.checkpoint import HistoryPoint
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.catalogue import goal_of
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.studies.study import StudyMethod
+from fedminmax.training.checkpoint import HistoryPoint
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 
 Numbers = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -107,7 +107,7 @@ def main() -> None:
         goal = goal_of(method)
         best = optimum(x, y, group, minimax=goal.minimax)
         model = linear_or_mlp(x.shape[1], 2, ())
-        federation = InProcessFederation(model, brier_loss, [(rows, labels, groups)])
+        federation = Simulation(model, brier_loss, [(rows, labels, groups)])
         log = []
         for done in train(federation, method, rounds=max(ROUNDS), seed=0):
             risks, weights = tuple(done.risks.tolist()), tuple(done.weights.tolist())

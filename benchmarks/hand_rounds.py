@@ -1,4 +1,4 @@
-"""The hand-written rounds: one worker, two threads, or two processes share the holders."""
+"""The hand-written rounds: one worker, two threads, or two processes share the sites."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,8 +49,8 @@ def hand_written_round(strategy: str, work: Workload, plan: LocalPlan) -> Contes
     return _two_processes(make, work, plan)
 
 
-def _halves(holders: int) -> tuple[range, range]:
-    return range(holders // 2), range(holders // 2, holders)
+def _halves(sites: int) -> tuple[range, range]:
+    return range(sites // 2), range(sites // 2, sites)
 
 
 def _descend(theta: Tensor, totals: Sequence[Total]) -> Tensor:
@@ -67,7 +67,7 @@ def _one_by_one(make: MakeWorker, work: Workload, plan: LocalPlan, *, alone: boo
     def run() -> Tensor:
         if alone:
             torch.set_num_threads(1)
-        serve(worker, total, work, plan, theta, next(rounds), range(work.holders))
+        serve(worker, total, work, plan, theta, next(rounds), range(work.sites))
         return _descend(theta, [total])
 
     return Contestant(run)
@@ -79,15 +79,15 @@ def _two_threads(make: MakeWorker, work: Workload, plan: LocalPlan) -> Contestan
     theta, rounds = flatten(work.model), iter(range(1, 10**9))
     pool = ThreadPoolExecutor(2)
 
-    def half(number: int, round_number: int, holders: range) -> None:
+    def half(number: int, round_number: int, sites: range) -> None:
         torch.set_num_threads(1)
-        serve(workers[number], totals[number], work, plan, theta, round_number, holders)
+        serve(workers[number], totals[number], work, plan, theta, round_number, sites)
 
     def run() -> Tensor:
         round_number = next(rounds)
         futures = [
-            pool.submit(half, number, round_number, holders)
-            for number, holders in enumerate(_halves(work.holders))
+            pool.submit(half, number, round_number, sites)
+            for number, sites in enumerate(_halves(work.sites))
         ]
         for future in futures:
             future.result()
@@ -106,7 +106,7 @@ def _process(
     plan: LocalPlan,
     theta: Tensor,
     step: Tensor,
-    holders: range,
+    sites: range,
     orders: Connection,
 ) -> None:
     """A helper process: a round number in, the scale out; 0 stops it and returns its memory."""
@@ -114,7 +114,7 @@ def _process(
     torch.set_num_threads(1)
     worker, total = make(work.model, plan.batch_size), Total(step)
     while round_number := int(orders.recv()):
-        serve(worker, total, work, plan, theta, round_number, holders)
+        serve(worker, total, work, plan, theta, round_number, sites)
         orders.send(total.scale)
     orders.send(peak_bytes() - before)
 
@@ -127,9 +127,9 @@ def _two_processes(make: MakeWorker, work: Workload, plan: LocalPlan) -> Contest
     rounds = iter(range(1, 10**9))
     pipes: list[Connection] = []
     children = []
-    for total, holders in zip(totals, _halves(work.holders), strict=True):
+    for total, sites in zip(totals, _halves(work.sites), strict=True):
         here, there = context.Pipe()
-        arguments = (make, work, plan, theta, total.step, holders, there)
+        arguments = (make, work, plan, theta, total.step, sites, there)
         child = context.Process(target=_process, args=arguments, daemon=True)
         child.start()
         there.close()

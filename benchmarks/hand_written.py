@@ -21,7 +21,7 @@ MIN_LOSS = 1e-10
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """What each holder does; ``q`` None is FedAvg."""
+    """What each site does; ``q`` None is FedAvg."""
 
     epochs: int
     batch_size: int
@@ -30,7 +30,7 @@ class LocalPlan:
 
 
 class Worker(Protocol):
-    """Buffers that the holders take turns in; ``flat`` holds all parameters."""
+    """Buffers that the sites take turns in; ``flat`` holds all parameters."""
 
     flat: Tensor
 
@@ -94,16 +94,16 @@ def classes_of(model: nn.Sequential) -> int:
     return last.out_features
 
 
-def train_holder(
-    worker: Worker, work: Workload, plan: LocalPlan, theta: Tensor, round_holder: tuple[int, int]
+def train_site(
+    worker: Worker, work: Workload, plan: LocalPlan, theta: Tensor, round_site: tuple[int, int]
 ) -> float | None:
     """Train from theta in the worker's buffers; return F_k of theta if q-FedAvg needs it."""
-    round_number, holder = round_holder
-    part = work.rows_of(holder)
+    round_number, site = round_site
+    part = work.rows_of(site)
     x, y = work.x[part], work.y[part]
     worker.flat.copy_(theta)
     loss = None if plan.q is None else worker.mean_loss(x, y)
-    generator = torch_stream(SEED, Purpose.LOCAL_WORK, round_number, holder)
+    generator = torch_stream(SEED, Purpose.LOCAL_WORK, round_number, site)
     for _ in range(plan.epochs):
         if len(y) <= plan.batch_size:
             worker.step(x, y, None, plan.learning_rate)
@@ -114,10 +114,10 @@ def train_holder(
     return loss
 
 
-def add_holder(
+def add_site(
     total: Total, theta: Tensor, trained: Tensor, rows: int, loss: float | None, plan: LocalPlan
 ) -> None:
-    """Add one holder's reply; overwrites ``trained``."""
+    """Add one site's reply; overwrites ``trained``."""
     moved = trained.sub_(theta).neg_()
     if plan.q is None or loss is None:
         total.step.add_(moved, alpha=rows)
@@ -138,14 +138,14 @@ def serve(
     plan: LocalPlan,
     theta: Tensor,
     round_number: int,
-    holders: range,
+    sites: range,
 ) -> None:
-    """Put the sums of these holders into ``total``."""
+    """Put the sums of these sites into ``total``."""
     total.clear()
-    for holder in holders:
-        loss = train_holder(worker, work, plan, theta, (round_number, holder))
-        part = work.rows_of(holder)
-        add_holder(total, theta, worker.flat, part.stop - part.start, loss, plan)
+    for site in sites:
+        loss = train_site(worker, work, plan, theta, (round_number, site))
+        part = work.rows_of(site)
+        add_site(total, theta, worker.flat, part.stop - part.start, loss, plan)
 
 
 class AutogradWorker:

@@ -1,4 +1,4 @@
-"""When do two threads, one holder each, beat one worker? It decides OPERATIONS_WORTH_A_THREAD.
+"""When do two threads, one site each, beat one worker? It decides OPERATIONS_WORTH_A_THREAD.
 
 Threads share Python's lock: with small models most of a step is Python, and threads only block
 each other. We time one FedAvg round (1 epoch, batches of 100) with one worker that may
@@ -22,15 +22,15 @@ from fedminmax.core.messages import Census, RoundKey
 from fedminmax.core.models import linear, mlp
 from fedminmax.core.task import Task
 from fedminmax.core.workspace import Workspace
-from fedminmax.federation.per_holder import add_up, answer, ask_in_turn
 from fedminmax.methods.fedavg import FedAvg
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
+from fedminmax.training.per_site import add_up, answer, ask_in_turn
 
 FEATURES = 20
 CLASSES = 2
-HOLDERS = 40
+SITES = 40
 BATCH_SIZE = 100
-ROWS_PER_HOLDER = (8, 25, 100, 200)
+ROWS_PER_SITE = (8, 25, 100, 200)
 HIDDEN_WIDTHS: tuple[tuple[int, ...], ...] = (
     (),
     (64, 64),
@@ -43,7 +43,7 @@ HIDDEN_WIDTHS: tuple[tuple[int, ...], ...] = (
 
 @dataclass(frozen=True)
 class Setting:
-    """One model and one size of holder."""
+    """One model and one size of site."""
 
     hidden: tuple[int, ...]
     rows: int
@@ -62,37 +62,37 @@ def make_task(hidden: tuple[int, ...]) -> Task:
     return Task(model, brier_loss)
 
 
-def make_holders(rows: int) -> list[Holder]:
-    """Build holders with random rows of two groups."""
+def make_sites(rows: int) -> list[SiteData]:
+    """Build sites with random rows of two groups."""
     generator = torch.Generator().manual_seed(0)
     return [
-        Holder(
+        SiteData(
             number,
             Examples(
                 torch.randn(rows, FEATURES, generator=generator),
                 torch.randint(0, CLASSES, (rows,), generator=generator),
                 torch.arange(rows) % 2,
             ),
-            holders=HOLDERS,
+            sites=SITES,
             groups=2,
             rows_per_chunk=rows,
             kept=torch.zeros(0),
         )
-        for number in range(HOLDERS)
+        for number in range(SITES)
     ]
 
 
 def contestants(setting: Setting, cores: int) -> dict[str, Contestant]:
     """One round with one worker (all cores, or one) and with one worker per core."""
-    task, holders, method = make_task(setting.hidden), make_holders(setting.rows), FedAvg(epochs=1)
+    task, sites, method = make_task(setting.hidden), make_sites(setting.rows), FedAvg(epochs=1)
     start = task.initial_parameters
-    counts = torch.stack([torch.bincount(h.examples.group, minlength=2) for h in holders])
+    counts = torch.stack([torch.bincount(h.examples.group, minlength=2) for h in sites])
     order = method.order(method.init(start, Census(counts)), RoundKey(seed=0, round=1))
     workspaces = [Workspace(task) for _ in range(cores)]
 
     def run(workers: Sequence[Workspace], threads: int) -> None:
         torch.set_num_threads(threads)
-        add_up(ask_in_turn(partial(answer, method, order), holders, workers))
+        add_up(ask_in_turn(partial(answer, method, order), sites, workers))
 
     return {
         "one worker": Contestant(lambda: run(workspaces[:1], cores)),
@@ -102,19 +102,19 @@ def contestants(setting: Setting, cores: int) -> dict[str, Contestant]:
 
 
 def main() -> None:
-    """Print, for each model and size of holder, whether a worker per core pays."""
+    """Print, for each model and size of site, whether a worker per core pays."""
     parser = argparse.ArgumentParser(
         description=__doc__, prog="python -m benchmarks.local_training"
     )
     parser.add_argument("--repeats", type=int, default=9)
     repeats: int = parser.parse_args().repeats
     cores = torch.get_num_threads()
-    print(f"{HOLDERS} holders, FedAvg, E=1, B={BATCH_SIZE}, {cores} cores; milliseconds per round")
+    print(f"{SITES} sites, FedAvg, E=1, B={BATCH_SIZE}, {cores} cores; milliseconds per round")
     heading = ("operations", "one", "one core", "per core", "gain")
     print(f"{'model':18}{'rows':>6}" + "".join(f"{title:>12}" for title in heading))
     for hidden in HIDDEN_WIDTHS:
         parameters = make_task(hidden).initial_parameters.numel()
-        for rows in ROWS_PER_HOLDER:
+        for rows in ROWS_PER_SITE:
             setting = Setting(hidden, rows)
             times = time_in_turns(contestants(setting, cores), repeats, cores)
             medians = [statistics.median(seconds) * 1e3 for seconds in times.values()]

@@ -26,22 +26,22 @@ from fedminmax.core.messages import Sums
 from fedminmax.core.workspace import model_with
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.server.agreement import agree
-from fedminmax.federation.server.remote import RemoteFederation, TooFewSitesError
-from fedminmax.federation.server.transport import NO_LIMITS, Answer
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.site.site import Site
-from fedminmax.federation.train import train
-from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.messages import (
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.network.server.agreement import agree
+from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
+from fedminmax.network.server.transport import NO_LIMITS, Answer
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.site.site import Site
+from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.messages import (
     sums_from_bytes,
     sums_to_bytes,
     vector_from_bytes,
     vector_to_bytes,
 )
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, Precision, SiteRules, task_of
-from fedminmax.methods.catalogue import CARDS
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, Precision, SiteRules, task_of
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 
 SITES = ("north", "south", "east", "west")
 LIAR = "west"
@@ -58,8 +58,8 @@ CONFIG = """
 target = "ill"
 classes = ["no", "yes"]
 held_out = 0.2
-[data.holders]
-{holders}
+[data.sites]
+{sites}
 [groups]
 columns = ["group"]
 minimum_size = 0
@@ -220,10 +220,10 @@ def write_tables(
         ]
         text = "\n".join([",".join([*names, "group", "ill"]), *lines]) + "\n"
         (folder / f"{site}.csv").write_text(text, encoding="utf-8")
-    holders = "\n".join(f'{site} = "{site}.csv"' for site in SITES)
+    sites = "\n".join(f'{site} = "{site}.csv"' for site in SITES)
     features = "\n".join(f'[features.{name}]\nkind = "numeric"' for name in names)
     path = folder / "fedminmax.toml"
-    path.write_text(CONFIG.format(holders=holders, features=features), encoding="utf-8")
+    path.write_text(CONFIG.format(sites=sites, features=features), encoding="utf-8")
     return read_config(path)
 
 
@@ -299,7 +299,7 @@ def try_honest(key: str, sites: Mapping[str, Sequence[float]], rounds: int) -> s
             answer = done.members
         task, parts = agreement.task, load_federated_tables(config).train
         rows = [(part.examples.x, part.examples.y, part.examples.group) for part in parts]
-        simulation = InProcessFederation(
+        simulation = Simulation(
             task.model, task.loss, rows, ridge=task.ridge, fused=False, minimum_group=0
         )
         *_, last = train(simulation, method, rounds=rounds, seed=plan.seed)

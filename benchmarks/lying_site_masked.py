@@ -34,22 +34,22 @@ from benchmarks.lying_site import (
 )
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import TableConfig, read_config
-from fedminmax.federation.flare.kits import Kits, provision
-from fedminmax.federation.secure.answers import Values, reply_of, reply_values, summary_values
-from fedminmax.federation.secure.fixed_point import Layout
-from fedminmax.federation.secure.identity import read_authority, read_identity
-from fedminmax.federation.server.agreement import agree
-from fedminmax.federation.server.one_holder import OneHolder
-from fedminmax.federation.server.remote import RemoteFederation, TooFewSitesError
-from fedminmax.federation.server.transport import NO_LIMITS, Answer, Transport
-from fedminmax.federation.site.masking import Credentials, MaskedAnswers
-from fedminmax.federation.site.requests import Endpoint, Request
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.site.site import Site
-from fedminmax.federation.train import train
-from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums
-from fedminmax.federation.wire.summary import summary_from_bytes, summary_to_bytes
+from fedminmax.network.flare.kits import Kits, provision
+from fedminmax.network.secure.answers import Values, reply_of, reply_values, summary_values
+from fedminmax.network.secure.fixed_point import Layout
+from fedminmax.network.secure.identity import read_authority, read_identity
+from fedminmax.network.server.agreement import agree
+from fedminmax.network.server.masked_sites import MaskedSites
+from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
+from fedminmax.network.server.transport import NO_LIMITS, Answer, Transport
+from fedminmax.network.site.masking import Credentials, MaskedAnswers
+from fedminmax.network.site.requests import Endpoint, Request
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.site.site import Site
+from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
+from fedminmax.network.wire.summary import summary_from_bytes, summary_to_bytes
+from fedminmax.training.train import train
 
 LOCAL = PlannedRun("fedavg", {"learning_rate": "0.5", "epochs": "2", "batch_size": "none"}, 100)
 LOCAL_LIES = (
@@ -166,10 +166,10 @@ def run_with(lie: Lie, kits: Kits | None) -> Ended:
             plan = plan_for(config, lie.run)
             transport = LyingTransport(folder, lie)
         else:
-            masked = SecureSums(len(SITES))
+            masked = SecureAggregation(len(SITES))
             plan = plan_for(with_listed_groups(config, folder), lie.run)
-            plan = replace(plan, secure_sums=masked)
-            transport = OneHolder(plan, MaskedTransport(folder, kits, lie, plan), folder)
+            plan = replace(plan, secure_aggregation=masked)
+            transport = MaskedSites(plan, MaskedTransport(folder, kits, lie, plan), folder)
         answer, refused, done_rounds = None, 0, 0
         try:
             agreement = agree(plan, transport, folder)

@@ -20,11 +20,11 @@ from pathlib import Path
 import psutil
 
 from benchmarks.network_rounds import MODELS, write_tables
-from fedminmax.federation.flare.local import LocalFederation, local_federation
-from fedminmax.federation.server.log import ROUNDS_FILE, LiveRound
-from fedminmax.federation.server.run import run_folder
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums
+from fedminmax.network.flare.local import LocalFederation, local_federation
+from fedminmax.network.server.log import ROUNDS_FILE, LiveRound
+from fedminmax.network.server.run import run_folder
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
 
 ROUNDS = {"logistic": 100, "fast": 15, "mlp": 15}
 SECONDS_BETWEEN_SAMPLES = 0.2
@@ -74,12 +74,12 @@ def measure(sites: int, name: str, repeats: int) -> str:
             format=config.format,
         )
         tables = {site: SiteSettings(folder / f"{site}.csv") for site in names}
-        masks = SecureSums(sites)
+        masks = SecureAggregation(sites)
         with local_federation(folder / "kits", tables) as federation:
             for repeat in range(repeats):
                 for masked in (False, True):
                     run = f"bench-{repeat}-{'masked' if masked else 'plain'}"
-                    own = replace(plan, run=run, secure_sums=masks if masked else None)
+                    own = replace(plan, run=run, secure_aggregation=masks if masked else None)
                     costs[masked].append(cost_of(federation, own))
     plain, masked_costs = costs[False], costs[True]
     pairs = list(zip(plain, masked_costs, strict=True))

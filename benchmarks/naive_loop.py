@@ -1,4 +1,4 @@
-"""The obvious loop: for each holder a copy of the model and an optimizer.
+"""The obvious loop: for each site a copy of the model and an optimizer.
 
 Algorithm 1 of Papadaki et al. 2021 word for word: it is the yardstick for users who come from a
 tutorial, and an independent check of the risks.
@@ -24,7 +24,7 @@ def naive_rounds(work: Workload) -> Iterator[Tensor]:
     groups = int(work.group.max()) + 1
     share = torch.bincount(work.group, minlength=groups).double() / work.rows
     weight = share.clone()
-    parts = [work.rows_of(holder) for holder in range(work.holders)]
+    parts = [work.rows_of(site) for site in range(work.sites)]
     while True:
         # In float32 a sum of 10,000 models drifts: risks differed by 2.5e-5 after seven rounds.
         average = {name: torch.zeros_like(p).double() for name, p in model.state_dict().items()}

@@ -22,11 +22,11 @@ from fedminmax.cli.commands.init import init_config
 from fedminmax.data.adult import TRAIN, packed_folder, parse_rows, read_packed
 from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
 from fedminmax.data.tables.propose import InitChoices
-from fedminmax.federation.flare.local import LocalFederation, local_federation
-from fedminmax.federation.server.log import LiveRound
-from fedminmax.federation.server.run import read_members, run_folder
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.flare.local import LocalFederation, local_federation
+from fedminmax.network.server.log import LiveRound
+from fedminmax.network.server.run import read_members, run_folder
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
 
 MODELS = {
     "logistic": ("fedminmax", ModelChoice("logistic", (), "brier"), 30_000, 50),
@@ -98,7 +98,7 @@ def write_tables(folder: Path, sites: Sequence[str], rows: int) -> TableConfig:
         (folder / f"{site}.csv").write_text(text, encoding="utf-8")
     path = folder / "fedminmax.toml"
     files = [folder / f"{site}.csv" for site in sites]
-    init_config(files, "income", groups=["sex"], holder=None, out=path, choices=InitChoices())
+    init_config(files, "income", groups=["sex"], site=None, out=path, choices=InitChoices())
     return read_config(path)
 
 

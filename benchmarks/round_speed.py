@@ -31,7 +31,7 @@ from benchmarks.timing import fastest
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.round_speed")
-    parser.add_argument("--rows", type=int, default=8000, help="rows of all holders")
+    parser.add_argument("--rows", type=int, default=8000, help="rows of all sites")
     parser.add_argument("--epochs", type=int, default=15, help="local epochs, E")
     parser.add_argument("--repeats", type=int, default=7, help="repeats of one-step rounds")
     parser.add_argument("--local-repeats", type=int, default=5, help="repeats of local rounds")
@@ -85,9 +85,9 @@ def main() -> None:
             )
             lines = tabulate(times, best, {} if options.no_memory else peaks_of(short))
             tables[method] = lines
-            show(f"{method}, E={plan.epochs}, B=100, 40 holders; best by hand: {best}", lines)
+            show(f"{method}, E={plan.epochs}, B=100, 40 sites; best by hand: {best}", lines)
             verdicts += [
-                Verdict(f"{method}, 40 holders", line.ratio, f"the best hand-written loop ({best})")
+                Verdict(f"{method}, 40 sites", line.ratio, f"the best hand-written loop ({best})")
                 for line in lines
                 if line.name == LIBRARY
             ]

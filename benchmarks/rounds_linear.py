@@ -24,15 +24,15 @@ from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import RoundKey
 from fedminmax.core.models import linear
 from fedminmax.data.adult import load_adult
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round, train
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import LocalMethod, OneStepMethod
-from fedminmax.studies.study import rows_of_holders
+from fedminmax.studies.study import rows_of_sites
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round, train
 
 RIDGE = 1e-4
-HOLDERS = 40
+SITES = 40
 ALGORITHM_1_ROUNDS = 3000
 # Adult, Brier, logistic: the lowest worst training risk of these rounds.
 ADULT_ROUND_3000 = 0.25726
@@ -151,13 +151,13 @@ def _cases(seeds: range) -> Iterator[tuple[str, int]]:
 
 def _federation(
     x: Tensor, y: Tensor, group: Tensor, loss: str, setting: str, seed: int
-) -> InProcessFederation:
+) -> Simulation:
     outputs = 1 if loss == "squared_error" else 2
     torch.manual_seed(seed)
     model = linear(x.shape[1], outputs).to(x.dtype)
-    parts = rows_of_holders(setting, group, HOLDERS, seed)
-    holders = [(x[part], y[part], group[part]) for part in parts]
-    return InProcessFederation(model, LOSSES_BY_NAME[loss], holders, ridge=_ridge_of(loss))
+    parts = rows_of_sites(setting, group, SITES, seed)
+    sites = [(x[part], y[part], group[part]) for part in parts]
+    return Simulation(model, LOSSES_BY_NAME[loss], sites, ridge=_ridge_of(loss))
 
 
 def _ridge_of(loss: str) -> float:
@@ -192,7 +192,7 @@ def _least_squares_gap(table: WideTable, done: Round[Any]) -> float:
     return float(risks(ours).max() / lower - 1.0)
 
 
-def _pass_times(federation: InProcessFederation) -> str:
+def _pass_times(federation: Simulation) -> str:
     """Compare the cost of a question with one pass of Algorithm 1, measured in turns."""
 
     def ask(method: LocalMethod[Any] | OneStepMethod[Any]) -> None:

@@ -21,15 +21,15 @@ from fedminmax.core.models import linear
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.adult import load_adult
 from fedminmax.data.fashion_mnist import find_fashion_mnist, folders_to_search, load_fashion_mnist
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import LocalMethod
 from fedminmax.studies.fashion import FashionConfig, FashionStudy
-from fedminmax.studies.study import RunPlan, rows_of_holders
+from fedminmax.studies.study import RunPlan, rows_of_sites
 from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round
 
-HOLDERS = 40
+SITES = 40
 # Worst training risk of Algorithm 1 in round 1,000, by fold:
 # fedminmax reproduce synthetic --model mlp --settings ESG --methods fedminmax
 ALGORITHM_1_RISKS = (0.4607143446803093, 0.4493556990424792, 0.4488505887389183)
@@ -50,7 +50,7 @@ def synthetic(seeds: range) -> Iterator[Reached]:
     study = SyntheticStudy(
         SyntheticConfig(
             rows=6000,
-            holders=HOLDERS,
+            sites=SITES,
             model="mlp",
             hidden=(512, 512, 512, 512),
             learning_rate=0.1,
@@ -104,9 +104,9 @@ def adult_first_order(seeds: range) -> Iterator[Reached]:
         torch.manual_seed(seed)
         model = linear(rows.x.shape[1], 2)
         for setting in SETTINGS:
-            parts = rows_of_holders(setting, rows.group, HOLDERS, seed)
-            holders = [(rows.x[part], rows.y[part], rows.group[part]) for part in parts]
-            federation = InProcessFederation(model, brier_loss, holders)
+            parts = rows_of_sites(setting, rows.group, SITES, seed)
+            sites = [(rows.x[part], rows.y[part], rows.group[part]) for part in parts]
+            federation = Simulation(model, brier_loss, sites)
             for name, method in VARIANTS.items():
                 if name and setting != "ESG":
                     continue
@@ -120,7 +120,7 @@ def _lowest(done: Round[Any]) -> float:
 
 
 def _worst_test_group(
-    study: FashionStudy, federation: InProcessFederation, last_round: int, done: Round[Any]
+    study: FashionStudy, federation: Simulation, last_round: int, done: Round[Any]
 ) -> float:
     if done.number < last_round:
         return math.inf
@@ -133,7 +133,7 @@ def _fashion(rows: int) -> FashionStudy:
         raise SystemExit("FashionMNIST is not on this machine; run: fedminmax fetch fashion-mnist")
     config = FashionConfig(
         rows,
-        HOLDERS,
+        SITES,
         channels=(16, 32),
         learning_rate=0.1,
         adversary_rate=0.1,

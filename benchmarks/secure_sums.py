@@ -1,6 +1,6 @@
 """What masked sums cost: at one site, at the server, and in bytes; without a network.
 
-Run: python -m benchmarks.secure_sums --sites 3 10
+Run: python -m benchmarks.secure_aggregation --sites 3 10
 
 Sites with real kits and records in one process, a logistic model of 100 numbers and one of 750,000
 (3 MB in float32). Each line has medians over the rounds: the processor's seconds that one site
@@ -19,15 +19,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedminmax.federation.flare.kits import provision
-from fedminmax.federation.secure.fixed_point import Kind, Layout, Section, exponent_for, pack
-from fedminmax.federation.secure.identity import read_authority, read_identity
-from fedminmax.federation.secure.messages import Context
-from fedminmax.federation.secure.session import Terms
-from fedminmax.federation.secure.site import SecureSite
-from fedminmax.federation.server.masked_totals import MaskedTotals, open_session
-from fedminmax.federation.server.transport import NO_LIMITS, Answer
-from fedminmax.federation.wire.plan import threshold_for
+from fedminmax.network.flare.kits import provision
+from fedminmax.network.secure.fixed_point import Kind, Layout, Section, exponent_for, pack
+from fedminmax.network.secure.identity import read_authority, read_identity
+from fedminmax.network.secure.messages import Context
+from fedminmax.network.secure.session import Terms
+from fedminmax.network.secure.site import SecureSite
+from fedminmax.network.server.masked_totals import MaskedTotals, open_session
+from fedminmax.network.server.transport import NO_LIMITS, Answer
+from fedminmax.network.wire.plan import threshold_for
 
 LENGTHS = {"logistic": 100, "3 MB": 750_000}
 ROUNDS = 15

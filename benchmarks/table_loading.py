@@ -1,7 +1,7 @@
 """From Parquet files to the first training round: seconds and peak memory.
 
 1,000,000 rows in 40 files of 20 columns (12 numbers with gaps, 4 categories, a boolean, a date, a
-protected column, the target), written to a temporary folder. Measured in a process of its own,
+sensitive attribute, the target), written to a temporary folder. Measured in a process of its own,
 imports included: `load_federated_tables`, the in-process federation, and one round of FedMinMax.
 The limits are 20 seconds and 3 GB on two cores.
 
@@ -39,12 +39,12 @@ class Measured:
     peak_bytes: int
 
 
-def write_holders(folder: Path, rows: int, holders: int, suffix: str) -> list[Path]:
-    """Write random tables, one file per holder."""
+def write_sites(folder: Path, rows: int, sites: int, suffix: str) -> list[Path]:
+    """Write random tables, one file per site."""
     generator = np.random.default_rng(0)
-    paths = [folder / f"holder_{number:02}.{suffix}" for number in range(holders)]
+    paths = [folder / f"site_{number:02}.{suffix}" for number in range(sites)]
     for path in paths:
-        frame = _random_table(generator, rows // holders)
+        frame = _random_table(generator, rows // sites)
         if suffix == "csv":
             frame.write_csv(path)
         else:
@@ -73,7 +73,7 @@ def _random_table(generator: np.random.Generator, rows: int) -> pl.DataFrame:
 def _measure(config: Path, answer: Connection) -> None:
     """Run in the child."""
     start = time.perf_counter()
-    from fedminmax import FedMinMax, InProcessFederation, train
+    from fedminmax import FedMinMax, Simulation, train
     from fedminmax.data.tables.config import read_config
     from fedminmax.data.tables.load import load_federated_tables
     from fedminmax.losses import brier_loss
@@ -84,7 +84,7 @@ def _measure(config: Path, answer: Connection) -> None:
     loaded = time.perf_counter()
     width = len(tables.encoding.names)
     rows = [(part.examples.x, part.examples.y, part.examples.group) for part in tables.train]
-    federation = InProcessFederation(
+    federation = Simulation(
         linear(width, tables.encoding.outputs), brier_loss, rows, group_names=tables.group_names
     )
     for _ in train(federation, FedMinMax(), rounds=1, seed=0):
@@ -114,23 +114,23 @@ def main() -> None:
     """Print seconds and peak memory."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.table_loading")
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--holders", type=int, default=40)
+    parser.add_argument("--sites", type=int, default=40)
     parser.add_argument("--format", choices=("parquet", "csv"), default="parquet")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paths = write_holders(folder, options.rows, options.holders, options.format)
+        paths = write_sites(folder, options.rows, options.sites, options.format)
         config = folder / "fedminmax.toml"
         start = time.perf_counter()
-        proposal = propose(paths, "outcome", ["sex"], holder_column=None, choices=InitChoices())
+        proposal = propose(paths, "outcome", ["sex"], site_column=None, choices=InitChoices())
         config.write_text(config_text(proposal, config))
         print(f"fedminmax init: {time.perf_counter() - start:.1f} s")
         for _ in range(options.repeats):
             result = measure(config)
             total = result.import_seconds + result.load_seconds + result.round_seconds
             print(
-                f"{options.rows:,} rows, {options.holders} {options.format} files, "
+                f"{options.rows:,} rows, {options.sites} {options.format} files, "
                 f"{result.features} encoded features: imports {result.import_seconds:.1f} s, files "
                 f"to tensors {result.load_seconds:.1f} s, federation and first round "
                 f"{result.round_seconds:.1f} s, in all {total:.1f} s; peak "

@@ -18,12 +18,12 @@ from benchmarks.timing import Contestant, fastest, median_ratio, time_in_turns
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import linear
 from fedminmax.core.solvers.simplex import project_on_simplex
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 
 GROUPS = 10
-HOLDERS = 40
+SITES = 40
 
 
 def draw(rows: int, features: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -35,11 +35,11 @@ def draw(rows: int, features: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def library(data: tuple[Tensor, Tensor, Tensor], rounds: int) -> Contestant:
-    """Train FedMinMax over 40 holders; each call is some rounds."""
-    parts = torch.arange(len(data[0])).chunk(HOLDERS)
-    holders = [(data[0][part], data[1][part], data[2][part]) for part in parts]
+    """Train FedMinMax over 40 sites; each call is some rounds."""
+    parts = torch.arange(len(data[0])).chunk(SITES)
+    sites = [(data[0][part], data[1][part], data[2][part]) for part in parts]
     torch.manual_seed(0)
-    federation = InProcessFederation(linear(data[0].shape[1], 2), brier_loss, holders)
+    federation = Simulation(linear(data[0].shape[1], 2), brier_loss, sites)
     running = train(federation, FedMinMax(), rounds=10**9)
 
     def run() -> None:

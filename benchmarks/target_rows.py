@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedminmax.core.messages import RoundKey
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round, train
-from fedminmax.federation.wire.messages import order_to_bytes, sums_to_bytes
 from fedminmax.methods.method import LocalMethod
+from fedminmax.network.wire.messages import order_to_bytes, sums_to_bytes
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round, train
 
 SETTINGS = ("ESG", "PSG", "SSG")
 
@@ -54,7 +54,7 @@ HEADER = (
 
 def reach(
     task: tuple[str, str, int],
-    federation: InProcessFederation,
+    federation: Simulation,
     method: LocalMethod[Any],
     targets: tuple[Target, ...],
     reading: Callable[[Round[Any]], float],
@@ -62,7 +62,7 @@ def reach(
     """Train until the last target or the maximum of rounds is reached; a line for each target.
 
     ``reading`` is computed after each round, for the model that it ends with. Kilobytes are one
-    holder's, per round; seconds are processor time over all cores, which other work on the machine
+    site's, per round; seconds are processor time over all cores, which other work on the machine
     hardly affects.
     """
     first: dict[str, int] = {}
@@ -84,7 +84,7 @@ def reach(
     ]
 
 
-def _kilobytes(federation: InProcessFederation, method: LocalMethod[Any]) -> tuple[float, float]:
+def _kilobytes(federation: Simulation, method: LocalMethod[Any]) -> tuple[float, float]:
     """Return the size of a first round's reply and order."""
     census, start = federation.census, federation.initial_parameters
     order = method.order(method.init(start, census), RoundKey(0, 1))

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedminmax import InProcessFederation, train
+from fedminmax import Simulation, train
 from fedminmax.extend import (
     Census,
     FedMinMaxState,
@@ -73,9 +73,9 @@ class WorstShare:
         """Send the model, and mu / rho as the weight of a row."""
         return Order(key, state.parameters, state.weights / state.group_shares)
 
-    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+    def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
         """Weigh rows by their group alone."""
-        return weigh_by_group(order, holders, counts)
+        return weigh_by_group(order, sites, counts)
 
     def update(self, state: FedMinMaxState, total: Sums) -> FedMinMaxState:
         """Take the step, and fill up the groups; those that were absent keep their weight."""
@@ -95,13 +95,13 @@ def main() -> None:
     check_method(WorstShare(learning_rate=0.3))
     print("WorstShare fulfils the contract")
     generator = torch.Generator().manual_seed(0)
-    holders = []
+    sites = []
     for group, (rows, centre) in enumerate([(500, 0.0), (300, 1.0), (200, 3.0)]):
         y = centre + torch.randn(rows, generator=generator)
-        holders.append((torch.ones(rows, 1), y, torch.full((rows,), group)))
+        sites.append((torch.ones(rows, 1), y, torch.full((rows,), group)))
     for share in (1.0, 0.5, 0.2):
         model = torch.nn.Linear(1, 1, bias=False)
-        federation = InProcessFederation(model, squared_error_loss, holders)
+        federation = Simulation(model, squared_error_loss, sites)
         *_, done = train(federation, WorstShare(0.05, share=share), rounds=300)
         print(share, [round(risk, 3) for risk in done.risks.tolist()])
 

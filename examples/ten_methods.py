@@ -2,18 +2,18 @@
 
 ``fedminmax compare`` does this on the built-in data sets. For your own tensors a loop is enough:
 every method is a record, and ``train`` runs them all in the same way. The data are made up so that
-differences show: two groups, of which the smaller one follows another pattern, at twelve holders
+differences show: two groups, of which the smaller one follows another pattern, at twelve sites
 with different mixes.
 
 The table has the risk of each group on new rows. Methods for the worst-off group end at nearly
-equal risks. FedAvg leaves the small group behind; methods for holders are in between.
+equal risks. FedAvg leaves the small group behind; methods for sites are in between.
 """
 
 from typing import Any
 
 import torch
 
-from fedminmax import FedAvg, FedMinMax, FedMinMaxFast, InProcessFederation, methods, train
+from fedminmax import FedAvg, FedMinMax, FedMinMaxFast, Simulation, methods, train
 from fedminmax.data import partition_by_dirichlet
 from fedminmax.losses import cross_entropy_loss
 from fedminmax.models import linear
@@ -45,12 +45,12 @@ def draw_rows(rows: int, rare: float) -> tuple[torch.Tensor, torch.Tensor, torch
 def main() -> None:
     """Train each method from the same start, and print a line for each."""
     x, y, group = draw_rows(6000, rare=0.2)
-    places = partition_by_dirichlet(group, holders=12, concentration=2.0, seed=0)
-    holders = [(x[rows], y[rows], group[rows]) for rows in places]
+    places = partition_by_dirichlet(group, sites=12, concentration=2.0, seed=0)
+    sites = [(x[rows], y[rows], group[rows]) for rows in places]
     new_x, new_y, new_group = draw_rows(5000, rare=0.5)
     print(f"{'method':20} {'group 0':>8} {'group 1':>8} {'rounds':>7}")
     for name, (method, rounds) in TEN.items():
-        federation = InProcessFederation(linear(4, 2), cross_entropy_loss, holders)
+        federation = Simulation(linear(4, 2), cross_entropy_loss, sites)
         *_, done = train(federation, method, rounds=rounds, seed=0)
         with torch.no_grad():
             losses = cross_entropy_loss(done.model()(new_x), new_y)

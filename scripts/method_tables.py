@@ -29,7 +29,7 @@ def readme_table() -> str:
         facts = card.optimises, SHORT[card.reveals]
         names.setdefault(facts, []).append(f"`{card.make.__name__}`")
     lines = [[", ".join(own), *facts] for facts, own in names.items()]
-    return _table(["method", "minimises", "a holder reveals"], lines)
+    return _table(["method", "minimises", "a site reveals"], lines)
 
 
 def methods_table() -> str:
@@ -40,8 +40,8 @@ def methods_table() -> str:
         "paper",
         "optimises",
         "over",
-        "a holder reveals",
-        "holders per round",
+        "a site reveals",
+        "sites per round",
     ]
     lines = [
         [

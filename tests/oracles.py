@@ -108,7 +108,7 @@ def centralized_by_hand(problem: Problem, *, rounds: int, eta: float, eta_mu: fl
 def afl_by_hand(
     problem: Problem, *, rounds: int, eta: float, eta_lambda: float, start: Vector
 ) -> Trace:
-    """AFL, non-stochastic: theta^t = sum_k lambda_k theta_k, lambda ascends on holder risks."""
+    """AFL, non-stochastic: theta^t = sum_k lambda_k theta_k, lambda ascends on site risks."""
     rows = problem.numpy_rows()
     trace = Trace([problem.start], [start], [])
     for _ in range(rounds):
@@ -122,7 +122,7 @@ def afl_by_hand(
 
 
 def fedavg_by_hand(problem: Problem, *, rounds: int, eta: float, epochs: int) -> list[Vector]:
-    """FedAvg with full batches: mean of the holders' models, weighted by rows."""
+    """FedAvg with full batches: mean of the sites' models, weighted by rows."""
     rows = problem.numpy_rows()
     n = sum(len(y) for _, y, _ in rows)
     thetas = [problem.start]

@@ -11,11 +11,11 @@ from tests.problems import Problem, Vector, to_numpy
 Labels = NDArray[np.int64]
 
 
-def unequal_problem(*, holders: int = 3, rows: int = 120, seed: int = 0) -> Problem:
+def unequal_problem(*, sites: int = 3, rows: int = 120, seed: int = 0) -> Problem:
     """Group 1 has fewer positive labels; features tell a score and the group."""
     rng = np.random.default_rng(seed)
     parts = []
-    for _ in range(holders):
+    for _ in range(sites):
         group = rng.integers(2, size=rows)
         score = rng.normal(size=rows) - 1.0 * group
         y = (score + 0.8 * rng.normal(size=rows) > 0).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Small problems that library and oracles share: rows at holders, models with a known start."""
+"""Small problems that library and oracles share: rows at sites, models with a known start."""
 
 from itertools import chain
 
@@ -6,8 +6,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.testing.problems import Problem, Rows, Vector, softmax_problem, to_numpy
+from fedminmax.training.simulation import Simulation
 
 __all__ = [
     "Point",
@@ -26,18 +26,18 @@ __all__ = [
 
 
 @st.composite
-def count_tables(draw: st.DrawFn, max_holders: int = 4, max_groups: int = 3) -> list[list[int]]:
-    """Draw rows by holder and group: cells may be empty, no holder and no group is."""
-    holders = draw(st.integers(1, max_holders))
+def count_tables(draw: st.DrawFn, max_sites: int = 4, max_groups: int = 3) -> list[list[int]]:
+    """Draw rows by site and group: cells may be empty, no site and no group is."""
+    sites = draw(st.integers(1, max_sites))
     groups = draw(st.integers(1, max_groups))
     cell = st.sampled_from([0, 0, 1, 2, 5])
-    table = [[draw(cell) for _ in range(groups)] for _ in range(holders)]
-    for holder in range(holders):
-        if sum(table[holder]) == 0:
-            table[holder][holder % groups] = 1
+    table = [[draw(cell) for _ in range(groups)] for _ in range(sites)]
+    for site in range(sites):
+        if sum(table[site]) == 0:
+            table[site][site % groups] = 1
     for group in range(groups):
         if sum(row[group] for row in table) == 0:
-            table[group % holders][group] = 2
+            table[group % sites][group] = 2
     return table
 
 
@@ -47,12 +47,12 @@ def softmax_problems(draw: st.DrawFn) -> Problem:
     return softmax_problem(draw(count_tables()), seed=draw(st.integers(0, 2**16)))
 
 
-def pooled(holders: list[Rows]) -> Rows:
-    """Put all rows at one holder."""
+def pooled(sites: list[Rows]) -> Rows:
+    """Put all rows at one site."""
     return (
-        torch.cat([x for x, _, _ in holders]),
-        torch.cat([y for _, y, _ in holders]),
-        torch.cat([g for _, _, g in holders]),
+        torch.cat([x for x, _, _ in sites]),
+        torch.cat([y for _, y, _ in sites]),
+        torch.cat([g for _, _, g in sites]),
     )
 
 
@@ -73,7 +73,7 @@ def half_squared_distance(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def points(by_group: list[list[list[float]]]) -> Rows:
-    """One holder with these targets for group 0, these for group 1, and so on."""
+    """One site with these targets for group 0, these for group 1, and so on."""
     targets = list(chain.from_iterable(by_group))
     sizes = torch.tensor([len(own) for own in by_group])
     return (
@@ -83,6 +83,6 @@ def points(by_group: list[list[list[float]]]) -> Rows:
     )
 
 
-def quadratic_federation(start: list[float], holders: list[Rows]) -> InProcessFederation:
+def quadratic_federation(start: list[float], sites: list[Rows]) -> Simulation:
     """Return a quadratic game: a point against the groups' targets."""
-    return InProcessFederation(Point(start), half_squared_distance, holders)
+    return Simulation(Point(start), half_squared_distance, sites)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from fedminmax.core.losses import Loss, brier_loss
 from fedminmax.data.synthetic import PROBABILITIES
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round, train
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round, train
 from tests.problems import Rows
 
 PER_CELL = 10
@@ -32,20 +32,18 @@ def rows() -> Rows:
 
 
 def split_rows() -> list[Rows]:
-    """The same rows at three holders, of which one has only group 0."""
+    """The same rows at three sites, of which one has only group 0."""
     x, y, group = rows()
     parts = [torch.arange(0, 15), torch.arange(15, 40, 3)]
     rest = torch.tensor([row for row in range(15, 40) if row % 3])
     return [(x[part], y[part], group[part]) for part in [*parts, rest]]
 
 
-def federation(
-    holders: list[Rows] | None = None, *, loss: Loss = brier_loss
-) -> InProcessFederation:
-    """All rows at one holder, or at these; every probability starts at 1/2."""
+def federation(sites: list[Rows] | None = None, *, loss: Loss = brier_loss) -> Simulation:
+    """All rows at one site, or at these; every probability starts at 1/2."""
     model = nn.Linear(2, 2, bias=False, dtype=torch.float64)
     nn.init.zeros_(model.weight)
-    return InProcessFederation(model, loss, holders or [rows()])
+    return Simulation(model, loss, sites or [rows()])
 
 
 def after(method: Any, fits: int, *, loss: Loss = brier_loss) -> Round[Any]:

@@ -16,15 +16,15 @@ import torch
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.planned_runs import plan_of_config
-from fedminmax.federation.server.run import read_members, run_folder, run_plan
-from fedminmax.federation.train import train
-from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.plan import NetworkPlan, SiteRules, digest_of, plan_to_bytes
-from fedminmax.federation.wire.plan_checks import plan_from_bytes
 from fedminmax.methods.catalogue import BUILT_IN, CARDS, unusable_methods
+from fedminmax.network.planned_runs import plan_of_config
+from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.plan import NetworkPlan, SiteRules, digest_of, plan_to_bytes
+from fedminmax.network.wire.plan_checks import plan_from_bytes
+from fedminmax.training.train import train
 from tests.cli.command import complaint, fedminmax
-from tests.federation.network_problem import (
+from tests.network.network_problem import (
     SITES,
     DirectTransport,
     simulated_members,
@@ -87,7 +87,7 @@ def test_train_knows_it(config: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_compare_and_the_list_know_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch)
-    quick = ["--rows", "200", "--rounds", "3", "--holders", "4", "--settings", "ESG"]
+    quick = ["--rows", "200", "--rounds", "3", "--sites", "4", "--settings", "ESG"]
     done = fedminmax("compare", "synthetic", "--methods", "group-dro", *quick, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "group-dro" in done.stdout
@@ -198,7 +198,7 @@ def test_two_packages_with_the_same_key_are_both_refused(
 def test_all_that_the_room_of_methods_needs_of_messages_is_offered() -> None:
     extend = import_module("fedminmax.extend")
     wanted = (
-        "Census Order Sums RowWeights Holder Workspace descend register RoundKey Reveals Iterate"
+        "Census Order Sums RowWeights SiteData Workspace descend register RoundKey Reveals Iterate"
     )
     assert set(wanted.split()) <= set(extend.__all__)
     assert all(hasattr(extend, name) for name in extend.__all__)

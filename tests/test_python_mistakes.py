@@ -18,7 +18,7 @@ from tests.problems import softmax_problem
 anything: Any = fm
 data: Any = fm.data
 ESG, SSG, by_setting = data.Setting.ESG, data.Setting.SSG, data.partition_by_setting
-federation: Any = fm.federation
+federation: Any = fm.training
 methods: Any = fm.methods
 models: Any = fm.models
 project_on_simplex: Any = typed_projection
@@ -83,7 +83,7 @@ def fit(**settings: Any) -> Any:
             "renumber the groups from 0",
         ),
         (lambda: by_setting(ESG, [0, 1], 2, 0), "group is list"),
-        (lambda: by_setting(ESG, GROUP, 2.5, 0), "holders = 2.5"),
+        (lambda: by_setting(ESG, GROUP, 2.5, 0), "sites = 2.5"),
         (lambda: by_setting(SSG, GROUP, 2, -1), "seed = -1"),
         (lambda: data.partition_by_dirichlet(GROUP, 2, "1", 0), "concentration = '1'"),
         (lambda: data.partition_by_dirichlet(GROUP, 2, float("inf"), 0), "concentration = inf"),

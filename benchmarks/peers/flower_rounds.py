@@ -1,10 +1,10 @@
 """Rounds of FedMinMax in Flower's simulation: a strategy, a client app, one Ray actor per core.
 
     python -m benchmarks.peers.flower_rounds --experiment synthetic|fashion-mnist
-        --rows N --holders K --rounds R --json FILE
+        --rows N --sites K --rounds R --json FILE
 
 An actor makes the rows once and keeps them; what travels each round is theta, the groups'
-weights, theta_k and the holder's sums.
+weights, theta_k and the site's sums.
 """
 
 import copy
@@ -49,11 +49,11 @@ def _model_of(job: Job) -> nn.Module:
     return copy.deepcopy(job.workload().model)
 
 
-def train_holder(message: Message, context: Context) -> Message:
+def train_site(message: Message, context: Context) -> Message:
     """Take one full-batch step from theta; return theta_k, n_k and the groups' sums at theta."""
     config, place = message.content["config"], context.node_config
     job = Job(config["experiment"], config["rows"], place["num-partitions"])
-    torch.set_num_threads(job.cores_per_holder)
+    torch.set_num_threads(job.cores_per_site)
     model = _model_of(job)
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     importance = torch.tensor(config["importance"], dtype=torch.float64)
@@ -72,11 +72,11 @@ def train_holder(message: Message, context: Context) -> Message:
 
 
 client_app = ClientApp()
-client_app.train()(train_holder)
+client_app.train()(train_site)
 
 
 def add_up(replies: list[RecordDict], _weight_key: str) -> MetricRecord:
-    """Add the holders' sums; Flower's default would take a weighted mean."""
+    """Add the sites' sums; Flower's default would take a weighted mean."""
 
     def total(key: str) -> list[float]:
         values = torch.tensor([reply["metrics"][key] for reply in replies], dtype=torch.float64)
@@ -92,8 +92,8 @@ class FedMinMaxStrategy(FedAvg):  # type: ignore[misc]  # mypy does not see Flow
         super().__init__(
             fraction_train=1.0,
             fraction_evaluate=0.0,
-            min_train_nodes=job.holders,
-            min_available_nodes=job.holders,
+            min_train_nodes=job.sites,
+            min_available_nodes=job.sites,
             train_metrics_aggr_fn=add_up,
         )
         self.groups = GroupWeights(job)
@@ -143,14 +143,14 @@ def run_rounds(job: Job, watch: Stopwatch) -> nn.Module:
     server_app = ServerApp()
     server_app.main()(serve)
     backend: dict[str, dict[str, Any]] = {
-        "client_resources": {"num_cpus": job.cores_per_holder, "num_gpus": 0.0},
+        "client_resources": {"num_cpus": job.cores_per_site, "num_gpus": 0.0},
         "init_args": {
             "num_cpus": cores(),
             "logging_level": logging.ERROR,
             "log_to_driver": False,
         },
     }
-    run_simulation(server_app, client_app, num_supernodes=job.holders, backend_config=backend)
+    run_simulation(server_app, client_app, num_supernodes=job.sites, backend_config=backend)
     return model
 
 

@@ -1,4 +1,4 @@
-"""What every peer shares: the options, a holder's gradient, the groups' weights and the result.
+"""What every peer shares: the options, a site's gradient, the groups' weights and the result.
 
 How rows, models and replies travel is each peer's own business and lives in its own script.
 """
@@ -44,18 +44,18 @@ class Job:
 
     experiment: str
     rows: int
-    holders: int
+    sites: int
     rounds: int = 0
 
     @cache  # noqa: B019  # jobs are few and live as long as their process
     def workload(self) -> Workload:
         """Return the rows and the initial model, made once per process."""
-        return MAKERS[self.experiment](self.rows, self.holders)
+        return MAKERS[self.experiment](self.rows, self.sites)
 
-    def rows_of(self, holder: int) -> Rows:
-        """Return one holder's rows, without a copy."""
+    def rows_of(self, site: int) -> Rows:
+        """Return one site's rows, without a copy."""
         work = self.workload()
-        part = work.rows_of(holder)
+        part = work.rows_of(site)
         return work.x[part], work.y[part], work.group[part]
 
     @property
@@ -64,9 +64,9 @@ class Job:
         return ROWS_PER_CHUNK[self.experiment]
 
     @property
-    def cores_per_holder(self) -> int:
-        """Cores that one holder may use when as many holders as possible work at once."""
-        return max(1, cores() // self.holders)
+    def cores_per_site(self) -> int:
+        """Cores that one site may use when as many sites as possible work at once."""
+        return max(1, cores() // self.sites)
 
 
 def cores() -> int:
@@ -78,12 +78,12 @@ def read_options(program: str, description: str | None) -> tuple[Job, Path]:
     """Read the command line: the job, and the file that takes its result."""
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("--experiment", choices=sorted(MAKERS), required=True)
-    parser.add_argument("--rows", type=int, required=True, help="rows of all holders")
-    parser.add_argument("--holders", type=int, required=True, help="number of holders")
+    parser.add_argument("--rows", type=int, required=True, help="rows of all sites")
+    parser.add_argument("--sites", type=int, required=True, help="number of sites")
     parser.add_argument("--rounds", type=int, required=True, help="rounds; the first is warm-up")
     parser.add_argument("--json", type=Path, required=True, help="file for the result")
     options = parser.parse_args()
-    return Job(options.experiment, options.rows, options.holders, options.rounds), options.json
+    return Job(options.experiment, options.rows, options.sites, options.rounds), options.json
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +128,7 @@ class GroupWeights:
         return self.weights / self.shares
 
     def ascend(self, sums: GroupSums) -> None:
-        """Take one step, after checking that no holder's reply was lost."""
+        """Take one step, after checking that no site's reply was lost."""
         if not torch.equal(sums.counts, self.rows):
             raise RuntimeError(
                 f"rows came back as {sums.counts.tolist()}, not {self.rows.tolist()}"

@@ -1,9 +1,9 @@
 """Rounds of FedMinMax in pfl-research: an algorithm on its simulated backend, in one process.
 
     python -m benchmarks.peers.pfl_rounds --experiment synthetic|fashion-mnist
-        --rows N --holders K --rounds R --json FILE
+        --rows N --sites K --rounds R --json FILE
 
-The threads are PyTorch's, inside an operation. Batches of one holder are small, so time it with
+The threads are PyTorch's, inside an operation. Batches of one site are small, so time it with
 OMP_NUM_THREADS=1 too and take the better: where other work keeps a core busy, two are far slower.
 """
 
@@ -143,19 +143,18 @@ class RoundTimes(TrainingProcessCallback):  # type: ignore[misc]  # mypy does no
 def run_rounds(job: Job, watch: Stopwatch) -> nn.Module:
     """Simulate all rounds and return the final model."""
     users = [
-        PyTorchTensorDataset(job.rows_of(holder), user_id=str(holder))
-        for holder in range(job.holders)
+        PyTorchTensorDataset(job.rows_of(site), user_id=str(site)) for site in range(job.sites)
     ]
     # A cohort as large as the population, drawn with minimum reuse, is the whole population.
     everybody = FederatedDataset(
-        users.__getitem__, get_user_sampler("minimize_reuse", list(range(job.holders)))
+        users.__getitem__, get_user_sampler("minimize_reuse", list(range(job.sites)))
     )
     network = Network(copy.deepcopy(job.workload().model))
     FedMinMaxAlgorithm(job).run(
         NNAlgorithmParams(
             central_num_iterations=job.rounds,
             evaluation_frequency=job.rounds,
-            train_cohort_size=job.holders,
+            train_cohort_size=job.sites,
             val_cohort_size=0,
         ),
         SimulatedBackend(training_data=everybody, val_data=everybody),

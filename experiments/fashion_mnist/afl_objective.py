@@ -1,7 +1,7 @@
-"""Does AFLFast minimise what AFL minimises? The worst holder's training risk of both.
+"""Does AFLFast minimise what AFL minimises? The worst site's training risk of both.
 
-Both methods train on the same rows of the same holders from the same model, without validation
-rows. The risks are computed here, holder by holder, and not taken from the methods' own sums.
+Both methods train on the same rows of the same sites from the same model, without validation
+rows. The risks are computed here, site by site, and not taken from the methods' own sums.
 Printed are the first rounds of both, and then the model that AFLFast ends with beside the iterates
 of the long runs of AFL in ``rows_6000``.
 
@@ -21,27 +21,27 @@ from fedminmax.cli.commands.run_study import fashion_mnist
 from fedminmax.core.examples import Examples
 from fedminmax.core.losses import brier_loss
 from fedminmax.data.fashion_mnist import choose_rows
-from fedminmax.federation.checkpoint import restore
-from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods import AFL, AFLFast
 from fedminmax.studies.fashion import FashionConfig, FashionStudy
 from fedminmax.studies.finish import run_folder
-from fedminmax.studies.study import RunPlan, StudyMethod, rows_of_holders
+from fedminmax.studies.study import RunPlan, StudyMethod, rows_of_sites
+from fedminmax.training.checkpoint import restore
+from fedminmax.training.simulation import Simulation
 
 AFL_RUNS = Path(__file__).parent / "rows_6000"
 
 
 @dataclass(frozen=True, eq=False)
-class WorstHolder:
-    """AFL's objective on the rows of these holders, by its definition."""
+class WorstSite:
+    """AFL's objective on the rows of these sites, by its definition."""
 
-    holders: list[Examples]
+    sites: list[Examples]
 
     def risk(self, model: nn.Module) -> float:
-        """Return the mean loss of the holder with the highest one."""
+        """Return the mean loss of the site with the highest one."""
         with torch.no_grad():
             return max(
-                float(brier_loss(model(rows.x), rows.y).double().mean()) for rows in self.holders
+                float(brier_loss(model(rows.x), rows.y).double().mean()) for rows in self.sites
             )
 
 
@@ -58,7 +58,7 @@ def plan_of(setting: str, method: StudyMethod) -> RunPlan:
 
 
 def first_rounds(
-    federation: InProcessFederation, method: StudyMethod, rounds: int, seed: int
+    federation: Simulation, method: StudyMethod, rounds: int, seed: int
 ) -> list[Tensor]:
     """Return the models that the method tries in its first rounds, as vectors."""
     return [
@@ -79,11 +79,11 @@ def main() -> None:
     seed = study.fold_seed(0)
     rows = choose_rows(study.data.train, config.rows, seed)
     for setting in options.settings:
-        parts = rows_of_holders(setting, rows.group, config.holders, seed)
-        objective = WorstHolder([rows.rows(part) for part in parts])
+        parts = rows_of_sites(setting, rows.group, config.sites, seed)
+        objective = WorstSite([rows.rows(part) for part in parts])
         afl, fast = AFL(config.learning_rate, config.adversary_rate), AFLFast()
         federation = study.federation(plan_of(setting, fast))
-        print(f"{setting}: worst holder's training risk, AFL and AFLFast", flush=True)
+        print(f"{setting}: worst site's training risk, AFL and AFLFast", flush=True)
         slow = first_rounds(federation, afl, options.first, seed)
         for number, done in enumerate(
             train(federation, fast, rounds=options.rounds, seed=seed), start=1

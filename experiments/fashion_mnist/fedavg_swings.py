@@ -1,4 +1,4 @@
-"""Why does FedAvg not settle where holders have few labels? Other pixels, rates, local epochs.
+"""Why does FedAvg not settle where sites have few labels? Other pixels, rates, local epochs.
 
 Prints, after each round, the test risk of the worst group, its name, and the mean over groups.
 
@@ -39,7 +39,7 @@ def main() -> None:
         data = FashionMnist(with_plain_pixels(data.train), with_plain_pixels(data.test))
     config = FashionConfig(
         rows=options.rows,
-        holders=40,
+        sites=40,
         channels=(16, 32),
         learning_rate=options.learning_rate,
         adversary_rate=0.1,

@@ -1,1 +1,1 @@
-"""Worst and mean risk on Adult against the promise of privacy."""
+"""Worst and mean risk on Adult against the privacy guarantee."""

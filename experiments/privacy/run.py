@@ -1,4 +1,4 @@
-"""Adult under a promise of privacy: worst and mean test risk against epsilon, three methods.
+"""Adult under a privacy guarantee: worst and mean test risk against epsilon, three methods.
 
     python -m experiments.privacy.run --out experiments/privacy
 
@@ -23,16 +23,16 @@ from fedminmax.core.privacy.mechanism import Privacy, default_clip
 from fedminmax.core.text import markdown_table
 from fedminmax.data.adult import CATEGORIES, CLASS_NAMES, NUMBERS, Adult, load_adult
 from fedminmax.data.partition import partition_equally
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.report.style import new_figure, plain_axes, save_figure, series_style
 from fedminmax.studies.scores import score_by_group
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 
-HOLDERS, DELTA, SEEDS = 40, 1e-5, (0, 1, 2)
+SITES, DELTA, SEEDS = 40, 1e-5, (0, 1, 2)
 # Infinite is without noise, and then with the methods' own defaults.
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, float("inf"))
 # Groups of fewer training rows are no worst group here: no such promise leaves much of them.
@@ -71,12 +71,12 @@ def run_once(data: Adult, name: str, epsilon: float, seed: int) -> Run:
         for parameter in model.parameters():
             parameter.zero_()
     clip = default_clip(brier_loss, len(NUMBERS) + len(CATEGORIES))
-    federation = InProcessFederation(
+    federation = Simulation(
         model,
         brier_loss,
         [
             (rows.x[part], rows.y[part], rows.group[part])
-            for part in partition_equally(rows.group, HOLDERS, seed)
+            for part in partition_equally(rows.group, SITES, seed)
         ],
         group_names=data.group_names,
         minimum_group=MIN_ROWS,

@@ -1,1 +1,1 @@
-"""Real schools as holders: maths scores of pupils."""
+"""Real schools as sites: maths scores of pupils."""

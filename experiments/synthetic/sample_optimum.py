@@ -3,7 +3,7 @@
 A method cannot be closer to the population optimum than the optimum of its own sample. For
 models that give one probability on each side of 0 (which contain the population optimum), the
 empirical risk of any set of rows is a quadratic in the two probabilities, so minimax over groups
-(FedMinMax) and over holders (AFL) are small convex programs, solved here by scipy; FedAvg's
+(FedMinMax) and over sites (AFL) are small convex programs, solved here by scipy; FedAvg's
 objective is a mean. Printed: the population risks of the three optima, per fold.
 
     python -m experiments.synthetic.sample_optimum experiments/synthetic/full
@@ -101,11 +101,9 @@ def optima_of_fold(study: SyntheticStudy, fold: int) -> dict[str, GroupRisks]:
     by_group = [side_statistics(rows, (rows.group == a).nonzero().squeeze(1)) for a in (0, 1)]
     optima["FedMinMax (groups)"] = risks_of_sides(*minimax_sides(by_group))
     for setting in (Setting.ESG, Setting.SSG):
-        parts = partition_by_setting(
-            setting, rows.group, study.config.holders, study.fold_seed(fold)
-        )
-        by_holder = [side_statistics(rows, part) for part in parts]
-        optima[f"AFL {setting.value} (holders)"] = risks_of_sides(*minimax_sides(by_holder))
+        parts = partition_by_setting(setting, rows.group, study.config.sites, study.fold_seed(fold))
+        by_site = [side_statistics(rows, part) for part in parts]
+        optima[f"AFL {setting.value} (sites)"] = risks_of_sides(*minimax_sides(by_site))
     return optima
 
 
@@ -120,7 +118,7 @@ def main() -> None:
     rows = options.rows or content["rows"]
     config = SyntheticConfig(**(content | {"hidden": tuple(content["hidden"]), "rows": rows}))
     folds = [optima_of_fold(SyntheticStudy(config), fold) for fold in range(3)]
-    print(f"{config.rows} rows, {config.holders} holders; population risks (worst, best)")
+    print(f"{config.rows} rows, {config.sites} sites; population risks (worst, best)")
     for name in folds[0]:
         worst = [optima[name].worst for optima in folds]
         best = [optima[name].best for optima in folds]

@@ -1,8 +1,8 @@
-"""Train one model across many data holders, minimax over demographic groups.
+"""Train one model across many sites, minimax over demographic groups.
 
 Names are imported when first used, so that the command line answers at once. The names on top are
 those that most programs need; the rest is in `methods`, `models`, `losses`, `metrics`, `data` and
-`federation`.
+`training`.
 """
 
 from fedminmax.core.lazy_names import lazy_names

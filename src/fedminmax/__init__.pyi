@@ -1,12 +1,8 @@
-from fedminmax import data, federation, losses, methods, metrics, models
+from fedminmax import data, losses, methods, metrics, models, training
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.estimators.classifier import FedMinMaxClassifier
 from fedminmax.estimators.regressor import FedMinMaxRegressor
-from fedminmax.federation.certify import certify
-from fedminmax.federation.checkpoint import train_resumably
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
@@ -14,6 +10,10 @@ from fedminmax.metrics.by_group import group_metrics
 from fedminmax.runs.advice import advise
 from fedminmax.runs.model import load_model
 from fedminmax.runs.train import train_tables
+from fedminmax.training.certify import certify
+from fedminmax.training.checkpoint import train_resumably
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 
 __version__: str
 
@@ -23,13 +23,12 @@ __all__ = [
     "FedMinMaxClassifier",
     "FedMinMaxFast",
     "FedMinMaxRegressor",
-    "InProcessFederation",
     "InputError",
     "Iterate",
+    "Simulation",
     "advise",
     "certify",
     "data",
-    "federation",
     "group_metrics",
     "load_model",
     "losses",
@@ -39,4 +38,5 @@ __all__ = [
     "train",
     "train_resumably",
     "train_tables",
+    "training",
 ]

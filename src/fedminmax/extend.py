@@ -23,12 +23,12 @@ from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.fedminmax import FedMinMaxState
 from fedminmax.methods.method import (
     AsksAgain,
-    Holder,
     KeepingMethod,
     LocalMethod,
     OneStepMethod,
     RowSumsMethod,
     RowWeights,
+    SiteData,
     VectorMethod,
 )
 from fedminmax.methods.shared.checks import (
@@ -64,7 +64,6 @@ __all__ = [
     "Examples",
     "ExpectedReply",
     "FedMinMaxState",
-    "Holder",
     "InputError",
     "Iterate",
     "KeepingMethod",
@@ -84,6 +83,7 @@ __all__ = [
     "RowSumsMethod",
     "RowWeights",
     "Sender",
+    "SiteData",
     "Sums",
     "VectorMethod",
     "Weights",

@@ -15,7 +15,7 @@ ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 
 SMALL = [
     *["--quick", "--rows", "200", "--rounds", "60", "--local-rounds", "2", "--fast-rounds", "3"],
-    *["--holders", "4", "--epochs", "2", "--batch-size", "20", "--model", "mlp"],
+    *["--sites", "4", "--epochs", "2", "--batch-size", "20", "--model", "mlp"],
     *["--learning-rate", "0.1"],
 ]
 

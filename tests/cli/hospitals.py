@@ -63,7 +63,7 @@ def write_config(
     target: str = "ill",
     *,
     data: str = "",
-    holders: Mapping[str, str] | None = None,
+    sites: Mapping[str, str] | None = None,
     model: str = "",
     method: str = "",
     name: str = "fedminmax",
@@ -72,17 +72,14 @@ def write_config(
 
     If its method is not named, it is Algorithm 1, which takes as many rounds as it is told.
     """
-    files = {hospital: f"{hospital}.csv" for hospital in HOSPITALS} if holders is None else holders
+    files = {hospital: f"{hospital}.csv" for hospital in HOSPITALS} if sites is None else sites
     kind = "linear" if target == "cost" else "logistic"
     method = method or "rounds = 30"
     if "name = " not in method:
         method = f'name = "fedminmax"\n{method}'
     lines = [
         *["[data]", TARGETS[target], data],
-        *(
-            ["[data.holders]", *(f'{name} = "{file}"' for name, file in files.items())]
-            * bool(files)
-        ),
+        *(["[data.sites]", *(f'{name} = "{file}"' for name, file in files.items())] * bool(files)),
         *["[groups]", 'columns = ["sex"]', "minimum_size = 5", FEATURES],
         *["[model]", model or f'kind = "{kind}"', "[method]", method],
     ]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedminmax.cli.main import main
-from tests.federation.network_problem import write_tables
+from tests.network.network_problem import write_tables
 
 DESCRIBED = """
 sites = ["north", "south"]

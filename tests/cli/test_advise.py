@@ -23,7 +23,7 @@ def test_advice_fits_a_terminal_of_80_columns(
     before = sorted(config.parent.iterdir())
     run_here("advise", config)
     said = capsys.readouterr().out
-    assert "Does protecting the worst holder protect the worst group?" in said
+    assert "Does protecting the worst site protect the worst group?" in said
     assert "Female" in said
     assert "What would help" in said
     assert max(map(len, said.splitlines())) <= 80
@@ -41,11 +41,11 @@ def test_advice_for_programs_and_as_a_page(
     # Reading the census of a run tells the same of its groups.
     census = {
         "format": 1,
-        "holders": advice["holders"],
+        "sites": advice["sites"],
         "groups": ["Female", "Male"],
         "train": [
             [round(share * rows) for share in mix]
-            for mix, rows in zip(advice["mixes"], advice["holder_rows"], strict=True)
+            for mix, rows in zip(advice["mixes"], advice["site_rows"], strict=True)
         ],
         "test": [[group["test_rows"] for group in advice["groups"]], [0, 0], [0, 0]],
     }
@@ -70,8 +70,8 @@ def test_advice_is_refused_in_one_line(config: Path, capsys: pytest.CaptureFixtu
     assert page.read_text() == "mine"
     assert ".html, .svg or .png" in complaint_here(capsys, "advise", config, "--out", "a.pdf")
     broken = config.parent / "census.json"
-    broken.write_text('{"format": 1, "holders": ["a"], "groups": ["g"], "train": [], "test": []}')
-    assert "needs one count for each holder" in complaint_here(capsys, "advise", broken)
+    broken.write_text('{"format": 1, "sites": ["a"], "groups": ["g"], "train": [], "test": []}')
+    assert "needs one count for each site" in complaint_here(capsys, "advise", broken)
     broken.write_text("[1")
     assert "is not JSON" in complaint_here(capsys, "advise", broken)
     assert "does not exist" in complaint_here(capsys, "advise", config.parent / "no.json")

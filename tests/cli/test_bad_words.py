@@ -26,7 +26,7 @@ from tests.cli.in_process import call
         (["reproduce", "synthetic", "--epsilon", "-1"], "positive"),
         (["reproduce", "synthetic", "--seed", "-1"], "positive"),
         (["reproduce", "synthetic", "--rows", "7", "--quick"], "rows = 7"),
-        (["reproduce", "synthetic", "--holders", "7", "--quick"], "multiple of 2"),
+        (["reproduce", "synthetic", "--sites", "7", "--quick"], "multiple of 2"),
         (["reproduce", "synthetic", "--epsilon", "0.6", "--quick"], "at most 0.5"),
         (["reproduce", "synthetic", "--folds-by", "cross_validation", "--folds", "1"], "--folds 2"),
         (["reproduce", "synthetic", "--quick", "--device", "cuda:9"], "cuda:9"),

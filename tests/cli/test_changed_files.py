@@ -9,7 +9,7 @@ import pytest
 from tests.cli.hospitals import results_of, write_config, write_hospitals
 from tests.cli.in_process import complaint_here, run_here
 from tests.cli.kits import SETTINGS, check, create
-from tests.federation.network_problem import write_tables
+from tests.network.network_problem import write_tables
 
 Capture = pytest.CaptureFixture[str]
 RUN = Path("runs", "fedminmax")
@@ -57,8 +57,8 @@ def test_a_table_in_another_unit_is_another_table(
     assert "another digest means other rows or another encoding" in error
 
 
-def test_a_holders_format_is_used_for_its_files(hospitals: Path, capsys: Capture) -> None:
-    """The same rows, in the format of one holder, of the others, and of none that is named."""
+def test_a_sites_format_is_used_for_its_files(hospitals: Path, capsys: Capture) -> None:
+    """The same rows, in the format of one site, of the others, and of none that is named."""
     plain = hospitals / "plain.csv"
     plain.write_bytes((hospitals / "north.csv").read_bytes())
     config = german_north(hospitals)
@@ -76,20 +76,20 @@ def test_a_holders_format_is_used_for_its_files(hospitals: Path, capsys: Capture
         if name == "plain":
             assert "files of 'north' have another one" in said.err
         else:
-            assert "read in the format of holder 'north'" in said.err
+            assert "read in the format of site 'north'" in said.err
         run_here("predict", RUN, file, "--out", f"{name}.out.csv", *options)
     assert found["plain"] == found["north"] == found["told"]
     assert Path("plain.out.csv").read_text() == Path("north.out.csv").read_text()
 
 
 def test_files_of_one_name_have_the_format_of_none(hospitals: Path, capsys: Capture) -> None:
-    """Only a name that belongs to one holder says whose format it is."""
+    """Only a name that belongs to one site says whose format it is."""
     for name in ("north", "south"):
         (hospitals / name).mkdir()
         (hospitals / f"{name}.csv").rename(hospitals / name / "data.csv")
     config = write_config(
         hospitals,
-        holders={"north": "north/data.csv", "south": "south/data.csv", "west": "west.csv"},
+        sites={"north": "north/data.csv", "south": "south/data.csv", "west": "west.csv"},
     )
     write_with_commas(Path("north/data.csv"), "dose", Path("north/data.csv"))
     config.write_text(config.read_text().replace("[groups]", GERMAN_NORTH))
@@ -125,7 +125,7 @@ def test_rows_are_not_tested_on_that_were_trained_on(hospitals: Path, capsys: Ca
         config.read_text().replace("[groups]", '[data.test]\nn = "north.csv"\n[groups]')
     )
     error = complaint_here(capsys, "train", config)
-    assert "[data.test] north.csv is also trained on by holder 'north'; give rows" in error
+    assert "[data.test] north.csv is also trained on by site 'north'; give rows" in error
 
 
 def test_rows_that_training_would_skip_are_counted(hospitals: Path, capsys: Capture) -> None:
@@ -190,7 +190,7 @@ def test_the_class_that_rates_are_about_is_named(hospitals: Path, capsys: Captur
     assert json.loads(capsys.readouterr().out)["positive_class"] == "yes"
     assert len(results_of(RUN)["classes"]) == 2
     run_here("report", RUN, "--summary", "summary.html")
-    assert "One process read all holders' files" in Path("summary.html").read_text().replace(
+    assert "One process read all sites' files" in Path("summary.html").read_text().replace(
         "&#39;", "'"
     )
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.command import complaint, fedminmax
 
 SMALL = [
-    *["--rows", "400", "--holders", "4", "--rounds", "40", "--local-rounds", "3"],
+    *["--rows", "400", "--sites", "4", "--rounds", "40", "--local-rounds", "3"],
     *["--epochs", "2", "--batch-size", "20", "--learning-rate", "0.5"],
 ]
 
@@ -109,8 +109,8 @@ def test_status_and_budget(tmp_path: Path) -> None:
         (["--methods", "fedminmax:epsilon=low"], "expected a number"),
         (["--methods", "afl:start=somewhere"], "expected rows or uniform"),
         (["--methods", "fedminmax:epsilon=0.7"], "epsilon = 0.7 with 2 groups"),
-        (["--methods", "fedmgda", "--secure-sums"], "needs each holder's own update"),
-        (["--methods", "afl", "--secure-sums"], "needs each holder's own loss"),
+        (["--methods", "fedmgda", "--secure-aggregation"], "needs each site's own update"),
+        (["--methods", "afl", "--secure-aggregation"], "needs each site's own loss"),
         (["--settings", "XYZ"], "'XYZ' is unknown"),
     ],
 )
@@ -123,14 +123,14 @@ def test_mistakes_are_refused_before_the_first_round(
 
 @pytest.mark.usefixtures("_fashion_excerpt")
 def test_parity_of_ten_classes_is_refused_before_the_first_round(tmp_path: Path) -> None:
-    words = ["compare", "fashion-mnist", "--rows", "400", "--holders", "20"]
+    words = ["compare", "fashion-mnist", "--rows", "400", "--sites", "20"]
     assert "two classes" in complaint(*words, "--methods", "fairfed", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("_fashion_excerpt")
 def test_all_methods_on_images_leave_out_those_that_cannot_take_part(tmp_path: Path) -> None:
-    words = ["--rows", "100", "--holders", "10", "--rounds", "1", "--local-rounds", "1"]
+    words = ["--rows", "100", "--sites", "10", "--rounds", "1", "--local-rounds", "1"]
     few = ["--fast-rounds", "1", "--epochs", "1", "--channels", "2,2", "--settings", "ESG"]
     done = fedminmax(
         "compare", "fashion-mnist", *words, *few, "--methods", "all", "--json", cwd=tmp_path

@@ -50,7 +50,7 @@ def test_quick_is_shorter_and_words_of_the_user_count_more(tmp_path: Path) -> No
     ("words", "expected"),
     [
         (["--methods", "fedminmax@XSG"], "setting 'XSG' in 'fedminmax@XSG' is unknown"),
-        (["--holders", "7"], "multiple of 10"),
+        (["--sites", "7"], "multiple of 10"),
         (["--loss", "hinge"], "hinge"),
         (["--rows", "100"], "--rows"),
     ],

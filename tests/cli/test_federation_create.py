@@ -8,7 +8,7 @@ import pytest
 
 from fedminmax.cli.main import main
 from tests.cli.kits import DESCRIBED, check, create
-from tests.federation.network_problem import write_tables
+from tests.network.network_problem import write_tables
 
 
 def test_everyone_gets_a_folder_and_nobody_anothers_key(
@@ -20,7 +20,7 @@ def test_everyone_gets_a_folder_and_nobody_anothers_key(
     assert "NOT masked: the server sees every reply of every site separately" in said
     assert "masks need at least 3 sites" in said
     defaults = [json.loads(path.read_text()) for path in kits.rglob("federation.json")]
-    assert defaults == [{"secure_sums": False}] * 4
+    assert defaults == [{"secure_aggregation": False}] * 4
     assert "sees yours separately" in (kits / "sites/north/README.md").read_text()
     keys = sorted(str(path.relative_to(kits)) for path in kits.rglob("*.key"))
     assert keys == [

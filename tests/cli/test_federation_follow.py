@@ -9,10 +9,10 @@ from fedminmax.cli.commands import federation
 from fedminmax.cli.commands.federation import follow
 from fedminmax.cli.terminal import Display
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.server.log import Event, LiveRound, NetworkRound, Notice
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
-from tests.federation.made_up_rounds import made_up_round
-from tests.federation.network_problem import plan_of, write_tables
+from fedminmax.network.server.log import Event, LiveRound, NetworkRound, Notice
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from tests.network.network_problem import plan_of, write_tables
+from tests.training.made_up_rounds import made_up_round
 
 GROUPS = ("Female", "Male [all]")
 AWAY = {"south": "south is not connected"}

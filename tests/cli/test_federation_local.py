@@ -6,11 +6,11 @@ import pytest
 
 from fedminmax.cli.main import main
 from tests.cli.in_process import complaint_here, run_here
-from tests.federation.network_problem import write_tables
+from tests.network.network_problem import write_tables
 from tests.runs.network_runs import run_between_sites
 
 
-def test_the_number_of_sites_must_be_that_of_the_holders(
+def test_the_number_of_sites_must_be_that_of_the_sites(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_tables(tmp_path)

@@ -1,4 +1,4 @@
-"""A promise of privacy between sites: a site's budget, what results say, and refusals."""
+"""A privacy guarantee between sites: a site's budget, what results say, and refusals."""
 
 import json
 from pathlib import Path
@@ -7,16 +7,16 @@ import pytest
 
 from fedminmax.core.privacy.ledger import read_ledger, write_line
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.planned_runs import plan_of_config
-from fedminmax.federation.site.privacy import SPENT_FILE, planned_line
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import SiteRules
+from fedminmax.network.planned_runs import plan_of_config
+from fedminmax.network.site.privacy import SPENT_FILE, planned_line
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.plan import SiteRules
 from fedminmax.runs.privacy import LEDGER_FILE
 from fedminmax.runs.results import read_results
 from tests.cli.in_process import complaint_here, run_here
 from tests.cli.kits import DESCRIBED, SETTINGS, check, create
-from tests.federation.masked_problem import FourSites
-from tests.federation.private_sites import MASKED, PROMISED, private_config
+from tests.network.masked_problem import FourSites
+from tests.network.private_sites import MASKED, PROMISED, private_config
 from tests.runs.network_runs import run_between_sites
 
 Capture = pytest.CaptureFixture[str]
@@ -88,7 +88,7 @@ def test_results_card_and_report_say_what_is_promised_and_what_is_not(
         assert "(epsilon, delta) = (4, 0.001) for one training row" in shown
         assert "the number of training rows over all sites" in shown
     census = json.loads((folder / "census.json").read_text())
-    assert census["holders"] == ["all sites"]
+    assert census["sites"] == ["all sites"]
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from fedminmax.cli.main import main
-from fedminmax.federation.flare.federation_file import write_masked_by_default, write_sites_of
-from fedminmax.federation.wire.plan import SiteRules
+from fedminmax.network.flare.federation_file import write_masked_by_default, write_sites_of
+from fedminmax.network.wire.plan import SiteRules
 from fedminmax.runs.federation_record import FederationRecord, open_federation_run
 from tests.cli.in_process import complaint_here, run_here
-from tests.federation.network_problem import SITES, write_tables
+from tests.network.network_problem import SITES, write_tables
 from tests.runs.network_runs import run_between_sites
 
 RUN = ("federation", "run")
@@ -131,7 +131,7 @@ def test_a_finished_run_is_printed_again_without_a_network(
             (["run", "a.toml", "--kit", "k", *words], words[0])
             for words in (["--gap", "0.1"], ["--validation", "0.1"], ["--certify"])
         ),
-        (["run", "a.toml", "--kit", "k", "--no-secure-sums"], "--no-secure-sums"),
+        (["run", "a.toml", "--kit", "k", "--no-secure-aggregation"], "--no-secure-aggregation"),
         (["stop"], "required: RUN"),
         (["resume", "runs/a", "--rounds", "3"], "--rounds 3"),
         (["fly"], "fly"),

@@ -27,7 +27,7 @@ def test_files_become_a_configuration_that_loads(tmp_path: Path) -> None:
     done = fedminmax(*WORDS, *ANY_SIZE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "fedminmax.toml: 2 holders, 8 rows, target 'ill' (2 classes), 3 features, groups by sex",
+        "fedminmax.toml: 2 sites, 8 rows, target 'ill' (2 classes), 3 features, groups by sex",
         POSITIVE,
         "Review fedminmax.toml, then: fedminmax train fedminmax.toml",
     ]
@@ -37,7 +37,7 @@ def test_files_become_a_configuration_that_loads(tmp_path: Path) -> None:
         SCHEMA, protected=listed, missing_values=PROPOSED_MISSING_VALUES
     )
     assert config.held_out == 0.2
-    assert load_federated_tables(config).holders == ("north", "south")
+    assert load_federated_tables(config).sites == ("north", "south")
 
 
 def test_crossed_groups_bands_odd_names_and_typed_files(tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ def test_crossed_groups_bands_odd_names_and_typed_files(tmp_path: Path) -> None:
     )
     (tmp_path / "data").mkdir()
     frame.write_parquet(tmp_path / "data" / "all.parquet")
-    words = ["--target", "cost", "--groups", "sex, age", "--holder", "hospital"]
+    words = ["--target", "cost", "--groups", "sex, age", "--site-column", "hospital"]
     out = ["--out", "runs/mine.toml"]
     done = fedminmax("init", "data/all.parquet", *words, *out, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "2 holders, 60 rows, target 'cost' (regression), 1 feature," in done.stdout
+    assert "2 sites, 60 rows, target 'cost' (regression), 1 feature," in done.stdout
     assert "column 'patient id' is skipped: it only identifies rows" in done.stdout
     assert "column 'notes' is skipped: it has 60 different texts" in done.stdout
     assert "column 'site' is skipped: it is the same in every row" in done.stdout
@@ -71,7 +71,7 @@ def test_crossed_groups_bands_odd_names_and_typed_files(tmp_path: Path) -> None:
     assert config.schema.protected == (sex, Protected("age", (30.0, 45.0, 60.0)))
     assert config.schema.features == (Feature('the "ward"', Kind.CATEGORY, ("a", "b")),)
     tables = load_federated_tables(config)
-    assert tables.holders == ("east", "west")
+    assert tables.sites == ("east", "west")
     assert tables.group_names[0] == "Female / age under 30"
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from fedminmax.cli.commands import federation
-from fedminmax.federation.flare.federation_file import DEFAULTS_FILE
-from fedminmax.federation.wire.plan import NetworkPlan, digest_of
+from fedminmax.network.flare.federation_file import DEFAULTS_FILE
+from fedminmax.network.wire.plan import NetworkPlan, digest_of
 from fedminmax.runs.federation_record import FederationRecord, plan_of
 from tests.cli.in_process import complaint_here, run_here
 from tests.cli.kits import DESCRIBED, SETTINGS, check
-from tests.federation.masked_problem import listed_config
+from tests.network.masked_problem import listed_config
 
 THREE = DESCRIBED.replace('["north", "south"]', '["north", "south", "west"]')
 OFF = "[federation]\nsecure_sums = false\n"
@@ -68,7 +68,7 @@ def submitted(*words: object) -> NetworkPlan:
 
 
 def is_masked(*words: object) -> bool:
-    return submitted(*words).secure_sums is not None
+    return submitted(*words).secure_aggregation is not None
 
 
 def test_kits_of_three_sites_mask_for_coordinator_and_sites_alike(
@@ -106,7 +106,7 @@ def test_kits_that_do_not_say_it_are_refused(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (('name = "fedminmax"', 'name = "afl"'), "'afl' needs each holder's own loss"),
+        (('name = "fedminmax"', 'name = "afl"'), "'afl' needs each site's own loss"),
         (('values = { sex = ["Female", "Male"] }', ""), "values of 'sex' are not listed"),
     ],
 )
@@ -121,7 +121,7 @@ def test_between_sites_nothing_is_unmasked_without_a_word_of_the_configuration(
     ):
         message = complaint_here(capsys, "federation", *words)
         assert reason in message
-        assert "write secure_sums = false in [federation]" in message
+        assert "write secure_aggregation = false in [federation]" in message
     assert not Path("runs").exists()
     assert not Path("others").exists()
     config.write_text(config.read_text() + OFF)
@@ -152,11 +152,11 @@ def test_on_one_machine_masks_are_on_where_they_can_be(
 
     monkeypatch.setattr(federation, "_run", begin)
     assert is_masked("local", config, "--out", "one")
-    assert not is_masked("local", config, "--out", "two", "--no-secure-sums")
+    assert not is_masked("local", config, "--out", "two", "--no-secure-aggregation")
     capsys.readouterr()
     config.write_text(config.read_text().replace('name = "fedminmax"', 'name = "afl"'))
     assert not is_masked("local", config, "--out", "three")
     said = capsys.readouterr().err
-    assert "sums cannot be masked: method 'afl' needs each holder's own loss" in said
-    message = complaint_here(capsys, "federation", "local", config, "--secure-sums")
-    assert "'afl' needs each holder's own loss" in message
+    assert "sums cannot be masked: method 'afl' needs each site's own loss" in said
+    message = complaint_here(capsys, "federation", "local", config, "--secure-aggregation")
+    assert "'afl' needs each site's own loss" in message

@@ -20,9 +20,9 @@ def test_cards_for_machines(tmp_path: Path) -> None:
     done = fedminmax("methods", "--json", cwd=tmp_path)
     cards = {card["key"]: card for card in json.loads(done.stdout)}
     assert list(cards) == list(CARDS)
-    assert cards["fedminmax"]["reveals"] == "only sums over all holders"
-    assert cards["afl"]["reveals"] == "each holder's own loss"
-    assert cards["fedmgda"]["reveals"] == "each holder's own update"
+    assert cards["fedminmax"]["reveals"] == "only sums over all sites"
+    assert cards["afl"]["reveals"] == "each site's own loss"
+    assert cards["fedmgda"]["reveals"] == "each site's own update"
     rate = {"name": "adversary_rate", "default": "0.1"}
     assert any(rate.items() <= option.items() for option in cards["fedminmax"]["options"])
 

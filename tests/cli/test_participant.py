@@ -10,14 +10,14 @@ import pytest
 from fedminmax.cli.commands import site
 from fedminmax.cli.commands.site import Registration
 from fedminmax.core.files import held
-from fedminmax.federation.flare.presence import (
+from fedminmax.network.flare.presence import (
     LOCK_FILE,
     RUNNING_FILE,
     connection_problem,
     only_one,
 )
-from fedminmax.federation.flare.processes import OUTPUT_FILE, REGISTERED
-from fedminmax.federation.site.settings import SETTINGS_FILE, SiteSettings, site_settings_text
+from fedminmax.network.flare.processes import OUTPUT_FILE, REGISTERED
+from fedminmax.network.site.settings import SETTINGS_FILE, SiteSettings, site_settings_text
 from tests.cli.in_process import call, complaint_here
 
 

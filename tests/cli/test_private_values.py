@@ -16,8 +16,8 @@ MARKERS = ("Zaphodson", "CASE-99", "Rarecomplaint", "Raregroup", "Sameforall", "
 
 
 def write_markers(folder: Path) -> None:
-    """Two holders whose tables have values that must not be in any other file."""
-    for place, holder in enumerate(("north", "south")):
+    """Two sites whose tables have values that must not be in any other file."""
+    for place, site in enumerate(("north", "south")):
         generator = np.random.default_rng(place)
         dose = generator.normal(size=ROWS)
         frame = pl.DataFrame(
@@ -35,7 +35,7 @@ def write_markers(folder: Path) -> None:
                 "ill": np.where(generator.random(ROWS) < 1 / (1 + np.exp(-dose)), "yes", "no"),
             }
         )
-        frame.write_csv(folder / f"{holder}.csv")
+        frame.write_csv(folder / f"{site}.csv")
 
 
 def leaks(folder: Path) -> list[str]:

@@ -23,7 +23,7 @@ CHECKPOINT_EVERY_ROUND = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 import pytest
-from fedminmax.federation import checkpoint
+from fedminmax.training import checkpoint
 from fedminmax.cli.main import main
 from tests.data.small_fashion import use_excerpt
 checkpoint.SECONDS_BETWEEN_CHECKPOINTS = 0.0
@@ -198,8 +198,8 @@ def test_a_status_writes_nothing(tmp_path: Path) -> None:
     ("words", "complaint"),
     [
         (["--rows", "401"], "rows = 401; give a multiple of 10 from 10 to 600"),
-        (["--rows", "200"], "rows are too few for 20 holders of pairwise different sizes"),
-        (["--holders", "7"], "7 holders cannot be shared equally by 10 blocks of groups"),
+        (["--rows", "200"], "rows are too few for 20 sites of pairwise different sizes"),
+        (["--sites", "7"], "7 sites cannot be shared equally by 10 blocks of groups"),
         (["--channels", "16"], "'16' is not two numbers such as 16,32"),
         (["--budget", "2"], "'2' is not a time such as 90s, 30m, 2h or 1h30m"),
         (["--settings", "XSG"], "'XSG' is unknown; choose from ESG, SSG, PSG"),

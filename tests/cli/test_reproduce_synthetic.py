@@ -34,7 +34,7 @@ def running_with_a_checkpoint(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a run whose checkpoints are due all the time, and wait until it has written one."""
     environment = ONE_THREAD | {"PYTHONPATH": str(folder)}
     (folder / "sitecustomize.py").write_text(
-        "import fedminmax.federation.checkpoint as r\nr.SECONDS_BETWEEN_CHECKPOINTS = 0.0\n"
+        "import fedminmax.training.checkpoint as r\nr.SECONDS_BETWEEN_CHECKPOINTS = 0.0\n"
     )
     saved = folder / "here" / "runs" / "esg-fedminmax-fold-0" / "checkpoint.previous.bin"
     with subprocess.Popen(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.site.settings import SiteSettings, SmallGroups
+from fedminmax.network.site.settings import SiteSettings, SmallGroups
 from tests.cli.kits import SETTINGS, check, create
-from tests.federation.network_problem import write_tables
-from tests.federation.small_group_tables import SMALL_NAMES, write_small_groups
+from tests.network.network_problem import write_tables
+from tests.network.small_group_tables import SMALL_NAMES, write_small_groups
 
 Capture = pytest.CaptureFixture[str]
 
@@ -92,12 +92,12 @@ def test_a_later_check_keeps_what_was_written_by_hand(tmp_path: Path, capsys: Ca
     create(tmp_path)
     assert check(tmp_path) == 0
     noted = json.loads((tmp_path / SETTINGS).read_text())
-    by_hand = {"owner": "a", "holder_column": "ward", "plan": "of another configuration"}
+    by_hand = {"owner": "a", "site_column": "ward", "plan": "of another configuration"}
     (tmp_path / SETTINGS).write_text(json.dumps(noted | by_hand))
     capsys.readouterr()
     assert check(tmp_path) == 0
     assert "rows with 'a' in column 'ward'" in capsys.readouterr().out
-    kept = {"owner": "a", "holder_column": "ward"}
+    kept = {"owner": "a", "site_column": "ward"}
     assert json.loads((tmp_path / SETTINGS).read_text()) == noted | kept
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from fedminmax.cli.main import main
-from fedminmax.federation.server.run import run_plan
-from fedminmax.federation.site.ledger import KEPT_FOLDER, LEDGER_FILE
-from fedminmax.federation.site.privacy import SPENT_FILE
-from fedminmax.federation.wire.plan import PlannedRun
-from tests.federation.logged_sites import LoggedSites
-from tests.federation.masked_problem import FOUR_SITES, listed_config, masked_plan
+from fedminmax.network.server.run import run_plan
+from fedminmax.network.site.ledger import KEPT_FOLDER, LEDGER_FILE
+from fedminmax.network.site.privacy import SPENT_FILE
+from fedminmax.network.wire.plan import PlannedRun
+from tests.network.logged_sites import LoggedSites
+from tests.network.masked_problem import FOUR_SITES, listed_config, masked_plan
 
 Capture = pytest.CaptureFixture[str]
 RUN = PlannedRun("fedminmax", {"learning_rate": "0.1"}, 2)
@@ -30,7 +30,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> LoggedSites:
     plan = masked_plan(listed_config(folder), FOUR_SITES, RUN)
     assert run_plan(plan, sites, folder / "runs").error is None
     unmasked = LoggedSites(folder)
-    open_plan = replace(plan, run="open", secure_sums=None)
+    open_plan = replace(plan, run="open", secure_aggregation=None)
     assert run_plan(open_plan, unmasked, folder / "open").error is None
     sites.saw += unmasked.saw
     kit = folder / "kits/sites/north"

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from fedminmax.cli.main import main
-from fedminmax.federation.secure.identity import check_signature, read_authority, read_identity
+from fedminmax.network.secure.identity import check_signature, read_authority, read_identity
 from tests.cli.kits import DESCRIBED
 
 SITES = ("north", "south")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.hospitals import results_of, rounds_of
 from tests.cli.in_process import complaint_here, run_here
-from tests.federation.small_group_tables import write_small_groups
+from tests.network.small_group_tables import write_small_groups
 
 NOTE = (
     "groups with fewer than 10 training rows: 'Quechua / age under 60' (4), "

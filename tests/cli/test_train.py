@@ -72,7 +72,7 @@ def test_from_files_to_predictions_and_figures(
         assert [line["round"] for line in rounds_of(folder)] == list(range(1, 31))
     assert (run / "config.toml").read_bytes() == config.read_bytes()
     census = json.loads((run / "census.json").read_text())
-    assert census["holders"] == list(HOSPITALS)
+    assert census["sites"] == list(HOSPITALS)
     table = np.array(census["train"]) + np.array(census["test"])
     assert table.sum(axis=1).tolist() == list(HOSPITALS.values())
 
@@ -170,9 +170,9 @@ def test_the_change_against_the_baseline_is_that_of_the_rows(
 def test_pooled_rows_train_the_same_model(hospitals: Path) -> None:
     no_test = "held_out = 0"
     by_file = write_config(hospitals, data=no_test, name="files")
-    pooled = write_config(hospitals, data=no_test, holders={"all": "all.csv"}, name="pooled")
-    one_file = f'{no_test}\nfile = "all.csv"\nholder_column = "hospital"'
-    by_column = write_config(hospitals, data=one_file, holders={}, name="column")
+    pooled = write_config(hospitals, data=no_test, sites={"all": "all.csv"}, name="pooled")
+    one_file = f'{no_test}\nfile = "all.csv"\nsite_column = "hospital"'
+    by_column = write_config(hospitals, data=one_file, sites={}, name="column")
     for config in (by_file, pooled, by_column):
         run_here("train", config)
     assert rounds_of(Path("runs/column")) == rounds_of(Path("runs/files"))
@@ -272,19 +272,19 @@ def test_a_method_is_not_compared_with_itself(hospitals: Path) -> None:
     assert not Path("runs/fedminmax/baseline").exists()
 
 
-def test_holders_weights_and_absent_holders(hospitals: Path) -> None:
+def test_sites_weights_and_absent_sites(hospitals: Path) -> None:
     config = write_config(hospitals, method='name = "afl"\nparticipation = 0.6')
     run_here("train", config, "--rounds", 4)
     for line in rounds_of(Path("runs/fedminmax")):
-        assert line["weights_over"] == "holders"
+        assert line["weights_over"] == "sites"
         assert sum(line["weights"]) == pytest.approx(1.0)
         assert len(line["participants"]) == 2
 
 
-def test_a_run_says_whether_weights_over_holders_could_have_reached_its_own(
+def test_a_run_says_whether_weights_over_sites_could_have_reached_its_own(
     hospitals: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With two groups, holders' mixes are numbers, and what they reach is an interval."""
+    """With two groups, sites' mixes are numbers, and what they reach is an interval."""
     run_here("train", write_config(hospitals, method="rounds = 60"))
     census = json.loads(Path("runs/fedminmax/census.json").read_text())
     shares = [women / (women + men) for women, men in census["train"]]
@@ -294,7 +294,7 @@ def test_a_run_says_whether_weights_over_holders_could_have_reached_its_own(
     assert reach["weights"] == weights
     assert reach["distance"] == pytest.approx(2**0.5 * outside, abs=1e-9)
     assert outside > 0.01
-    words = "A method that is minimax over holders could not have reached"
+    words = "A method that is minimax over sites could not have reached"
     assert words in capsys.readouterr().out
     assert words in Path("runs/fedminmax/model_card.md").read_text()
     assert "reach" not in results_of(Path("runs/fedminmax/baseline"))

@@ -14,7 +14,7 @@ CONFIG = """
 [data]
 target = "ill"
 classes = ["no", "yes"]
-[data.holders]
+[data.sites]
 north = "north.csv"
 south = "south.csv"
 [groups]
@@ -33,7 +33,7 @@ baseline = "none"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two holders; too little and too much of a dose is bad, or more of it is worse."""
+    """Two sites; too little and too much of a dose is bad, or more of it is worse."""
     monkeypatch.chdir(tmp_path)
     generator = np.random.default_rng(0)
     for name in ("north", "south"):

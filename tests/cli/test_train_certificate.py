@@ -72,17 +72,17 @@ def test_algorithm_1_is_certified_after_its_run(
     assert best["lower"] * (1 - 1e-4) <= proof["lower"] <= best["upper"] <= proof["upper"]
 
 
-def test_a_minimax_over_holders_proves_the_worst_holder_and_groups_only_if_asked(
+def test_a_minimax_over_sites_proves_the_worst_site_and_groups_only_if_asked(
     hospitals: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    over_holders = FAST.replace("fedminmax-fast", "afl-fast")
-    config = write_config(hospitals, model=LOGISTIC, method=over_holders)
+    over_sites = FAST.replace("fedminmax-fast", "afl-fast")
+    config = write_config(hospitals, model=LOGISTIC, method=over_sites)
     run_here("train", config)
     said = " ".join(capsys.readouterr().out.split())
-    assert "bring the worst holder's training risk (cross-entropy) below" in said
-    assert "further rounds would lower its worst holder's risk in training by at most" in said
+    assert "bring the worst site's training risk (cross-entropy) below" in said
+    assert "further rounds would lower its worst site's risk in training by at most" in said
     own = results_of(RUN)
-    assert own["proof"]["players"] == "holder"
+    assert own["proof"]["players"] == "site"
     assert own["method"]["rounds"] < 40
     run_here("train", config, "--certify")
     assert "bring the worst group's training risk" in " ".join(capsys.readouterr().out.split())

@@ -1,4 +1,4 @@
-"""`fedminmax train` measures personal models on their own holders' rows, and on nobody else's."""
+"""`fedminmax train` measures personal models on their own sites' rows, and on nobody else's."""
 
 import json
 from pathlib import Path
@@ -33,14 +33,14 @@ def hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_without_a_pull_each_holder_has_least_squares_of_its_own_rows(
+def test_without_a_pull_each_site_has_least_squares_of_its_own_rows(
     hospitals: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [f'{name} = "{name}_test.csv"' for name in HOSPITALS]
     tests = f'test = {{ {", ".join(files)}, elsewhere = "later.csv" }}'
     run_here("train", write_config(hospitals, "cost", data=tests, method=FAR))
     results = results_of(RUN)
-    note = "test rows of 'elsewhere' belong to no holder: personal models are not measured on them"
+    note = "test rows of 'elsewhere' belong to no site: personal models are not measured on them"
     assert note in results["notes"]
     errors, sex = _errors_of_least_squares(hospitals)
     risk = results["personal"]["metrics"]["risk"]
@@ -53,7 +53,7 @@ def test_without_a_pull_each_holder_has_least_squares_of_its_own_rows(
     assert risk["overall"]["value"] != results["test"]["metrics"]["risk"]["overall"]["value"]
     # A title is wrapped where its table is narrow.
     said = " ".join(capsys.readouterr().out.split())
-    assert "Personal models, each on its own holder's test rows" in said
+    assert "Personal models, each on its own site's test rows" in said
     card = (RUN / "model_card.md").read_text()
     assert "## Personal models" in card
     assert note in card
@@ -76,9 +76,9 @@ def _columns(frame: pl.DataFrame) -> NDArray[np.float64]:
     return frame.select("age", "dose", "ward").to_dummies("ward").to_numpy()
 
 
-def test_a_single_holders_own_model_is_the_common_one(hospitals: Path) -> None:
+def test_a_single_sites_own_model_is_the_common_one(hospitals: Path) -> None:
     method = 'name = "ditto"\npull = 0.0\nrounds = 5\niterate = "last"\nbaseline = "none"'
-    run_here("train", write_config(hospitals, holders={"all": "all.csv"}, method=method))
+    run_here("train", write_config(hospitals, sites={"all": "all.csv"}, method=method))
     results = results_of(RUN)
     own, common = results["personal"], results["test"]
     assert own["rows"] == common["rows"]

@@ -1,4 +1,4 @@
-"""A promise of privacy in a configuration: what it says at the end, its ledger, and refusals."""
+"""A privacy guarantee in a configuration: what it says at the end, its ledger, and refusals."""
 
 import json
 from pathlib import Path
@@ -113,9 +113,9 @@ def test_noise_is_not_that_of_the_seed(hospitals: Path) -> None:
         (PROMISE, f"{FAST}\ncertify = true", "a certificate needs sums without noise"),
         (PROMISE, f"{FAST}\ncurvature = true", "curvature sums cannot keep the promise"),
         (PROMISE, f'{FAST}\nbaseline = "fedavg"', "a second model would spend the budget"),
-        (PROMISE, f"{FAST}\nparticipation = 0.5", "counts on the noise of all holders"),
-        (PROMISE, 'name = "fedavg"', 'FedAvg cannot keep a promise of privacy with unit = "row"'),
-        (PROMISE, 'name = "afl"', "AFL cannot keep a promise of privacy"),
+        (PROMISE, f"{FAST}\nparticipation = 0.5", "counts on the noise of all sites"),
+        (PROMISE, 'name = "fedavg"', 'FedAvg cannot keep a privacy guarantee with unit = "row"'),
+        (PROMISE, 'name = "afl"', "AFL cannot keep a privacy guarantee"),
     ],
 )
 def test_what_cannot_be_promised_is_refused_before_anything_is_written(

@@ -28,7 +28,7 @@ def refused(capsys: Capture, config: Path) -> str:
 
 
 def test_a_missing_an_empty_and_a_wrongly_cut_file(hospitals: Path, capsys: Capture) -> None:
-    config = write_config(hospitals, holders={"north": "north.csv", "east": "east.csv"})
+    config = write_config(hospitals, sites={"north": "north.csv", "east": "east.csv"})
     assert "east.csv does not exist or is not a file; correct the path" in refused(capsys, config)
     Path("east.csv").touch()
     assert "east.csv is empty; it needs a header line and rows" in refused(capsys, config)
@@ -46,7 +46,7 @@ def test_columns_that_differ(hospitals: Path, capsys: Capture) -> None:
 def test_a_single_class_and_a_text_among_numbers(hospitals: Path, capsys: Capture) -> None:
     rows = pl.read_csv("north.csv")
     rows.with_columns(ill=pl.lit("no")).write_csv("healthy.csv")
-    config = write_config(hospitals, holders={"healthy": "healthy.csv"})
+    config = write_config(hospitals, sites={"healthy": "healthy.csv"})
     assert "target 'ill' has one class, 'no', in all " in refused(capsys, config)
     texts = [*["40"] * 6, "forty", *["40"] * (len(rows) - 7)]
     rows.with_columns(age=pl.Series(texts)).write_csv("north.csv")
@@ -59,14 +59,14 @@ def test_a_group_that_training_never_saw(hospitals: Path, capsys: Capture) -> No
     draw_patients(20, 3).with_columns(sex=pl.lit("Other")).write_csv("new.csv")
     tested = '[data.test]\nnew = "new.csv"'
     config = write_config(hospitals, data=tested)
-    assert "group 'Other' (20 rows) has no training row at any holder" in refused(capsys, config)
+    assert "group 'Other' (20 rows) has no training row at any site" in refused(capsys, config)
     run_here("train", write_config(hospitals, method="rounds = 2"))
     assert "no row is of a group that training saw ('Female', 'Male')" in complaint_here(
         capsys, "evaluate", "runs/fedminmax", "new.csv"
     )
 
 
-def test_two_holders_of_one_name(hospitals: Path, capsys: Capture) -> None:
+def test_two_sites_of_one_name(hospitals: Path, capsys: Capture) -> None:
     config = write_config(hospitals)
     config.write_text(config.read_text().replace("south =", "north ="))
     assert "the same key is given twice" in refused(capsys, config)

@@ -196,7 +196,7 @@ LOCAL = [
     ),
     Case(
         "DRFA-drawn",
-        lambda batch: DRFA(0.3, 0.2, steps=3, batch_size=batch, holders_drawn=2),
+        lambda batch: DRFA(0.3, 0.2, steps=3, batch_size=batch, sites_drawn=2),
         draws_lots=True,
     ),
     Case(

@@ -29,17 +29,17 @@ SPOILT: dict[str, tuple[str, str, Check, str]] = {
         rounds.check_the_same_seed_gives_the_same_bits,
         "global random state",
     ),
-    "a holder's number matters": (
-        "weigh_by_group(order, holders, counts)",
-        "RowWeights((holders[:, None] + counts).double(), counts.sum(dim=1).double())",
-        rounds.check_the_order_of_holders_does_not_matter,
-        "models in another order of holders",
+    "a site's number matters": (
+        "weigh_by_group(order, sites, counts)",
+        "RowWeights((sites[:, None] + counts).double(), counts.sum(dim=1).double())",
+        rounds.check_the_order_of_sites_does_not_matter,
+        "models in another order of sites",
     ),
     "the card names other weights": (
         "Weights.GROUPS,",
-        "Weights.HOLDERS,",
+        "Weights.SITES,",
         replies.check_card,
-        "state.weights has 2 entries, but the card says weights over holders",
+        "state.weights has 2 entries, but the card says weights over sites",
     ),
     "it has no card": (
         "@register(",

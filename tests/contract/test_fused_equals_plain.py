@@ -1,4 +1,4 @@
-"""One pass over the pooled rows equals one reply per holder, for any table with empty cells."""
+"""One pass over the pooled rows equals one reply per site, for any table with empty cells."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Who takes part: max(ceil(C K), 1) holders, without repetition, by seed and round alone."""
+"""Who takes part: max(ceil(C K), 1) sites, without repetition, by seed and round alone."""
 
 from collections import Counter
 from math import comb
@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from fedminmax.core.messages import Census, RoundKey
-from fedminmax.federation.one_round import draw_participants
+from fedminmax.training.one_round import draw_participants
 
 
-def census(holders: int) -> Census:
-    return Census(torch.ones(holders, 2, dtype=torch.int64))
+def census(sites: int) -> Census:
+    return Census(torch.ones(sites, 2, dtype=torch.int64))
 
 
 @pytest.mark.parametrize(
-    ("holders", "share", "wanted"),
+    ("sites", "share", "wanted"),
     [
         (40, 1.0, 40),
         (40, 0.1, 4),
@@ -29,11 +29,11 @@ def census(holders: int) -> Census:
         (100, 0.55, 55),
     ],
 )
-def test_number_of_participants(holders: int, share: float, wanted: int) -> None:
-    assert len(draw_participants(census(holders), share, RoundKey(0, 1))) == wanted
+def test_number_of_participants(sites: int, share: float, wanted: int) -> None:
+    assert len(draw_participants(census(sites), share, RoundKey(0, 1))) == wanted
 
 
-def test_holders_without_rows_are_never_drawn() -> None:
+def test_sites_without_rows_are_never_drawn() -> None:
     counts = torch.tensor([[1, 1], [0, 0], [1, 0], [0, 0], [0, 2]])
     for number in range(20):
         drawn = draw_participants(Census(counts), 0.5, RoundKey(0, number))
@@ -42,7 +42,7 @@ def test_holders_without_rows_are_never_drawn() -> None:
 
 
 def test_draws_are_uniform() -> None:
-    """3 of 6 holders in 4000 rounds: each subset's count is binomial with p = 1/20."""
+    """3 of 6 sites in 4000 rounds: each subset's count is binomial with p = 1/20."""
     rounds = 4000
     drawn = Counter(draw_participants(census(6), 0.5, RoundKey(0, n)) for n in range(rounds))
     subsets = comb(6, 3)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fedminmax.core.errors import InputError
-from fedminmax.federation.train import train
 from fedminmax.testing.problems import zero_rows
+from fedminmax.training.train import train
 from tests.contract.cases import EVERY
 
 RIDGE, RATE, EPOCHS = 0.5, 0.3, 3

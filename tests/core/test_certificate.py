@@ -12,10 +12,10 @@ from torch import nn
 
 from fedminmax.core.certificate import Certificate, Cuts, Errors, bound_of, cuts_at, lower_bound
 from fedminmax.core.losses import Loss, cross_entropy_loss, squared_error_loss
-from fedminmax.federation.certify import certify
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.training.certify import certify
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.epigraph import lowest_maximum
 from tests.problems import Vector
 
@@ -71,7 +71,7 @@ def test_any_model_can_be_held_against_the_best() -> None:
         torch.tensor([0, 1]),
     )
     model = nn.Linear(1, 1, bias=False).double()
-    federation = InProcessFederation(model, squared_error_loss, [rows], ridge=0.1)
+    federation = Simulation(model, squared_error_loss, [rows], ridge=0.1)
     proved = certify(federation, torch.ones(1, dtype=torch.float64))
     assert (proved.upper, proved.penalty) == pytest.approx((1.05, 0.05), rel=1e-12)
     assert proved.lower == pytest.approx(0.2625, rel=1e-9)
@@ -85,9 +85,7 @@ def test_groups_too_small_to_play_for_count_by_their_share_in_a_model_of_any_met
     y[80:] = 1 - y[80:]
     group = torch.tensor([0] * 40 + [1] * 40 + [2] * 2)
     model = nn.Linear(2, 2).double()
-    federation = InProcessFederation(
-        model, cross_entropy_loss, [(x, y, group)], ridge=0.1, minimum_group=30
-    )
+    federation = Simulation(model, cross_entropy_loss, [(x, y, group)], ridge=0.1, minimum_group=30)
     *_, last = train(federation, FedMinMaxFast(), rounds=30)
     assert last.certificate is not None
     again = certify(federation, last.members[0])
@@ -107,7 +105,7 @@ def test_a_model_in_single_precision_is_certified_as_it_is(seed: int) -> None:
         model.weight.add_(3.7 * torch.randn(1, 3))
         model.bias.add_(2.9)
     theta = torch.cat([model.weight.flatten(), model.bias]).detach()
-    federation = InProcessFederation(model, cross_entropy_loss, [(x, y, group)], ridge=1e-2)
+    federation = Simulation(model, cross_entropy_loss, [(x, y, group)], ridge=1e-2)
     with torch.no_grad():
         losses = cross_entropy_loss(federation.model(theta).double()(x.double()), y)
     risks = [float(losses[group == number].mean()) for number in (0, 1)]
@@ -131,7 +129,7 @@ def proved_by(loss: Loss, x: Vector, y: Vector, ridge: float, start: float) -> l
     with torch.no_grad():
         model.weight.copy_(start * torch.linspace(-1.0, 1.0, outputs)[:, None])
     rows = (torch.from_numpy(x)[:, None], torch.from_numpy(y), torch.zeros(len(x)).long())
-    federation = InProcessFederation(model, loss, [rows], ridge=ridge)
+    federation = Simulation(model, loss, [rows], ridge=ridge)
     rounds = train(federation, FedMinMaxFast(gap=0.0), rounds=6)
     found = [done.certificate for done in rounds]
     assert None not in found
@@ -184,7 +182,7 @@ def test_a_model_too_wide_for_second_derivatives_has_the_one_round_bound(
     y = x[:, 0] * (group - 1) + noise
     outputs = 1 if loss is squared_error_loss else 2
     rows = (x, y if outputs == 1 else (y > 0).long(), group)
-    federation = InProcessFederation(nn.Linear(4, outputs), loss, [rows], ridge=0.1)
+    federation = Simulation(nn.Linear(4, outputs), loss, [rows], ridge=0.1)
     *_, last = train(federation, FedMinMaxFast(gap=1e-9), rounds=40)
     best, answer = last.certificate, last.members[0]
     assert best is not None
@@ -211,9 +209,7 @@ def test_a_common_shift_of_all_outputs_is_part_of_the_penalty(
     x = torch.from_numpy(rng.normal(size=(300, 3)))
     y = torch.from_numpy((rng.random(300) < 1 / (1 + np.exp(-2 * x[:, 0].numpy()))).astype(int))
     rows = (x, y, torch.from_numpy(rng.integers(0, 2, 300)))
-    federation = InProcessFederation(
-        nn.Linear(3, 2).double(), cross_entropy_loss, [rows], ridge=0.05
-    )
+    federation = Simulation(nn.Linear(3, 2).double(), cross_entropy_loss, [rows], ridge=0.05)
     centred = torch.tensor([1.0, 0.2, 0.0, -1.0, -0.2, 0.0, 0.1, -0.1], dtype=torch.float64)
     plain, shifted = certify(federation, centred), certify(federation, centred + 0.3)
     more = 0.5 * 0.05 * 8 * 0.3**2

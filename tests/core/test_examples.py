@@ -1,4 +1,4 @@
-"""Rows are checked once on entry; a mistake is told in one line with the holder and the row."""
+"""Rows are checked once on entry; a mistake is told in one line with the site and the row."""
 
 import math
 
@@ -25,8 +25,8 @@ GROUP = torch.tensor([0, 0, 1, 2])
 def test_lengths_must_agree(
     x: torch.Tensor, y: torch.Tensor, group: torch.Tensor, lengths: str
 ) -> None:
-    message = complaint_of(lambda: check_examples(x, y, group, "holder 3"))
-    assert message.startswith("holder 3: ")
+    message = complaint_of(lambda: check_examples(x, y, group, "site 3"))
+    assert message.startswith("site 3: ")
     assert lengths in message
     assert "make them equal" in message
 
@@ -35,7 +35,7 @@ def test_lengths_must_agree(
 def test_a_bad_feature_is_named_by_its_row(bad: float) -> None:
     x = X.clone()
     x[2, 1] = bad
-    message = complaint_of(lambda: check_examples(x, Y, GROUP, "holder 0"))
+    message = complaint_of(lambda: check_examples(x, Y, GROUP, "site 0"))
     assert "x is NaN or infinite in row 2" in message
     assert "fill or drop" in message
 
@@ -43,13 +43,13 @@ def test_a_bad_feature_is_named_by_its_row(bad: float) -> None:
 def test_a_bad_pixel_in_an_image_is_named_by_its_row() -> None:
     images = torch.zeros(4, 1, 3, 3)
     images[3, 0, 2, 2] = math.nan
-    assert "row 3" in complaint_of(lambda: check_examples(images, Y, GROUP, "holder 0"))
+    assert "row 3" in complaint_of(lambda: check_examples(images, Y, GROUP, "site 0"))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_bad_target_is_named_by_its_row(bad: float) -> None:
     y = torch.tensor([0.0, bad, 1.0, bad])
-    message = complaint_of(lambda: check_examples(X, y, GROUP, "holder 0"))
+    message = complaint_of(lambda: check_examples(X, y, GROUP, "site 0"))
     assert "y is NaN or infinite in row 1" in message
 
 
@@ -59,27 +59,27 @@ def test_a_bad_target_is_named_by_its_row(bad: float) -> None:
     ids=["float", "double", "bool", "column"],
 )
 def test_groups_are_a_vector_of_whole_numbers(group: torch.Tensor) -> None:
-    message = complaint_of(lambda: check_examples(X, Y, group, "holder 0"))
+    message = complaint_of(lambda: check_examples(X, Y, group, "site 0"))
     assert "whole numbers from 0" in message
     assert str(group.dtype) in message
 
 
 def test_a_negative_group_is_refused() -> None:
     group = torch.tensor([0, -2, 1, 1])
-    message = complaint_of(lambda: check_examples(X, Y, group, "holder 5"))
-    assert message.startswith("holder 5: group -2 is negative")
+    message = complaint_of(lambda: check_examples(X, Y, group, "site 5"))
+    assert message.startswith("site 5: group -2 is negative")
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_a_single_number_is_not_rows(position: int) -> None:
     parts = [X, Y, GROUP]
     parts[position] = torch.tensor(1)
-    message = complaint_of(lambda: check_examples(parts[0], parts[1], parts[2], "holder 0"))
+    message = complaint_of(lambda: check_examples(parts[0], parts[1], parts[2], "site 0"))
     assert f"{('x', 'y', 'group')[position]} is a single number" in message
 
 
 def test_whole_numbers_become_64_bit_and_nothing_else_changes() -> None:
-    rows = check_examples(X, Y.to(torch.uint8), GROUP.to(torch.int16), "holder 0")
+    rows = check_examples(X, Y.to(torch.uint8), GROUP.to(torch.int16), "site 0")
     assert rows.y.dtype == rows.group.dtype == torch.int64
     assert rows.y.tolist() == Y.tolist()
     assert rows.group.tolist() == GROUP.tolist()
@@ -87,13 +87,13 @@ def test_whole_numbers_become_64_bit_and_nothing_else_changes() -> None:
 
 
 def test_rows_are_picked_in_the_order_asked_for() -> None:
-    picked = check_examples(X, Y, GROUP, "holder 0").rows(torch.tensor([3, 0]))
+    picked = check_examples(X, Y, GROUP, "site 0").rows(torch.tensor([3, 0]))
     assert picked.x.tolist() == [[6.0, 7.0], [0.0, 1.0]]
     assert picked.group.tolist() == [2, 0]
 
 
 def test_concatenation_keeps_rows_together() -> None:
-    rows = check_examples(X, Y, GROUP, "holder 0")
+    rows = check_examples(X, Y, GROUP, "site 0")
     both = concatenate([rows.rows(torch.tensor([2])), rows])
     assert len(both) == 5
     assert both.x[0].tolist() == [4.0, 5.0]

@@ -1,4 +1,4 @@
-"""Every kind of objective chooses by itself: worst group, worst holder, mean, tilted, powers."""
+"""Every kind of objective chooses by itself: worst group, worst site, mean, tilted, powers."""
 
 import math
 from typing import Any
@@ -8,12 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from fedminmax.core.judging import MEAN, WORST_GROUP, WORST_HOLDER, Judge, Players
+from fedminmax.core.judging import MEAN, WORST_GROUP, WORST_SITE, Judge, Players
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.messages import Reveals
-from fedminmax.core.validation import ALL_ROWS, ONE_HOLDER, SMALL_GROUPS, LossSums, sum_losses
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round, train
+from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, LossSums, sum_losses
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.catalogue import CARDS
@@ -23,26 +21,28 @@ from fedminmax.methods.group_term import GroupTERM
 from fedminmax.methods.judging import judge_of
 from fedminmax.methods.qfedavg import QFedAvg
 from fedminmax.methods.term import TERM
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round, train
 from tests.problems import Vector
 
-# Of 3,000 rows, the third group has 100 and the third holder 250.
+# Of 3,000 rows, the third group has 100 and the third site 250.
 GROUP = np.repeat([0, 1, 2], [2000, 900, 100])
-HOLDER = np.tile([0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2], 250)
+SITE = np.tile([0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2], 250)
 EVERYBODY = torch.tensor([True, True, True])
 
 
 def sums_of(losses: Vector) -> LossSums:
-    values, group, holder = (torch.from_numpy(own) for own in (losses, GROUP, HOLDER))
+    values, group, site = (torch.from_numpy(own) for own in (losses, GROUP, SITE))
     own = sum_losses(values, group, 3)
-    by_holder = sum_losses(values, holder, 3)
-    return LossSums(own.loss, own.squares, own.count, by_holder.as_columns)
+    by_site = sum_losses(values, site, 3)
+    return LossSums(own.loss, own.squares, own.count, by_site.as_columns)
 
 
-LOSSES = np.random.default_rng(0).exponential(size=3000) * np.where(HOLDER == 2, 1.5, 1.0)
+LOSSES = np.random.default_rng(0).exponential(size=3000) * np.where(SITE == 2, 1.5, 1.0)
 LOSSES[GROUP == 1] *= 1.2
 ROWS = sums_of(LOSSES).count
-SHARES = np.bincount(HOLDER) / 3000
-BY_HOLDER = np.array([LOSSES[own == HOLDER].mean() for own in range(3)])
+SHARES = np.bincount(SITE) / 3000
+BY_SITE = np.array([LOSSES[own == SITE].mean() for own in range(3)])
 # The third group, with under 200 rows and no others to be pooled with, does not count alone.
 BY_GROUP = np.array([LOSSES[own == GROUP].mean() for own in range(2)])
 
@@ -51,11 +51,11 @@ BY_GROUP = np.array([LOSSES[own == GROUP].mean() for own in range(2)])
     ("judge", "expected", "whose"),
     [
         (WORST_GROUP, BY_GROUP.max(), 1),
-        (WORST_HOLDER, BY_HOLDER.max(), ONE_HOLDER),
+        (WORST_SITE, BY_SITE.max(), ONE_SITE),
         (MEAN, LOSSES.mean(), ALL_ROWS),
         (
-            Judge(Players.HOLDERS, tilt=2.0),
-            math.log((SHARES * np.exp(2.0 * BY_HOLDER)).sum()) / 2.0,
+            Judge(Players.SITES, tilt=2.0),
+            math.log((SHARES * np.exp(2.0 * BY_SITE)).sum()) / 2.0,
             ALL_ROWS,
         ),
         (
@@ -63,9 +63,9 @@ BY_GROUP = np.array([LOSSES[own == GROUP].mean() for own in range(2)])
             math.log((np.array([2000, 900]) / 2900 * np.exp(2.0 * BY_GROUP)).sum()) / 2.0,
             ALL_ROWS,
         ),
-        (Judge(Players.HOLDERS, power=5.0), (SHARES * BY_HOLDER**6).sum() ** (1 / 6), ALL_ROWS),
-        (Judge(Players.HOLDERS, power=0.0), LOSSES.mean(), ALL_ROWS),
-        (Judge(Players.HOLDERS, tilt=0.0), LOSSES.mean(), ALL_ROWS),
+        (Judge(Players.SITES, power=5.0), (SHARES * BY_SITE**6).sum() ** (1 / 6), ALL_ROWS),
+        (Judge(Players.SITES, power=0.0), LOSSES.mean(), ALL_ROWS),
+        (Judge(Players.SITES, tilt=0.0), LOSSES.mean(), ALL_ROWS),
     ],
 )
 def test_each_objective_by_hand(judge: Judge, expected: float, whose: int) -> None:
@@ -76,11 +76,11 @@ def test_each_objective_by_hand(judge: Judge, expected: float, whose: int) -> No
 
 @pytest.mark.parametrize(
     "judge",
-    [MEAN, Judge(Players.HOLDERS, tilt=2.0), Judge(Players.HOLDERS, power=3.0), WORST_HOLDER],
+    [MEAN, Judge(Players.SITES, tilt=2.0), Judge(Players.SITES, power=3.0), WORST_SITE],
 )
 def test_the_standard_error_is_that_of_tables_drawn_again(judge: Judge) -> None:
     rng = np.random.default_rng(1)
-    scale = np.where(HOLDER == 2, 2.5, 1.0)
+    scale = np.where(SITE == 2, 2.5, 1.0)
 
     def drawn() -> LossSums:
         return sums_of(rng.exponential(size=3000) * scale)
@@ -101,31 +101,31 @@ def test_groups_under_200_rows_are_pooled() -> None:
     assert found.risk == pytest.approx((80.0 + 0.3 * 268) / 270)
 
 
-def test_without_single_holders_losses_the_mean_judges() -> None:
+def test_without_single_sites_losses_the_mean_judges() -> None:
     whole = sums_of(LOSSES)
     masked = LossSums(whole.loss, whole.squares, whole.count)
-    found = Judge(Players.HOLDERS, power=5.0).measure(masked, ROWS, EVERYBODY, 1)
+    found = Judge(Players.SITES, power=5.0).measure(masked, ROWS, EVERYBODY, 1)
     assert found.risk == pytest.approx(LOSSES.mean())
 
 
-def test_a_round_without_some_holders_is_no_candidate_for_the_worst_of_them() -> None:
-    present = HOLDER < 2
-    group, holder = (torch.from_numpy(own[present]) for own in (GROUP, HOLDER))
+def test_a_round_without_some_sites_is_no_candidate_for_the_worst_of_them() -> None:
+    present = SITE < 2
+    group, site = (torch.from_numpy(own[present]) for own in (GROUP, SITE))
     losses = torch.from_numpy(LOSSES[present])
-    own, by_holder = sum_losses(losses, group, 3), sum_losses(losses, holder, 3)
-    part = LossSums(own.loss, own.squares, own.count, by_holder.as_columns)
-    assert not WORST_HOLDER.measure(part, ROWS, EVERYBODY, 1).is_measured
+    own, by_site = sum_losses(losses, group, 3), sum_losses(losses, site, 3)
+    part = LossSums(own.loss, own.squares, own.count, by_site.as_columns)
+    assert not WORST_SITE.measure(part, ROWS, EVERYBODY, 1).is_measured
 
 
 def test_methods_judge_by_what_they_minimise() -> None:
     assert judge_of(FedMinMax()) == WORST_GROUP
     assert judge_of(FedMinMax(adversary_rate=0.0)) == MEAN
-    assert judge_of(AFL()) == judge_of(AFLFast()) == WORST_HOLDER
+    assert judge_of(AFL()) == judge_of(AFLFast()) == WORST_SITE
     assert judge_of(FedAvg()) == MEAN
-    assert judge_of(TERM(0.5)) == Judge(Players.HOLDERS, tilt=0.5)
+    assert judge_of(TERM(0.5)) == Judge(Players.SITES, tilt=0.5)
     assert judge_of(GroupTERM(3.0)) == Judge(Players.GROUPS, tilt=3.0)
-    assert judge_of(QFedAvg(5.0)) == Judge(Players.HOLDERS, power=5.0)
-    minimax = {True: {WORST_GROUP, WORST_HOLDER}, False: {MEAN}}
+    assert judge_of(QFedAvg(5.0)) == Judge(Players.SITES, power=5.0)
+    minimax = {True: {WORST_GROUP, WORST_SITE}, False: {MEAN}}
     for card in CARDS.values():
         own = judge_of(card.build({}))
         is_own = hasattr(card.build({}), "judge")
@@ -145,7 +145,7 @@ def test_runs_choose_the_round_by_their_own_objective(reveals: Reveals) -> None:
 
     training, validation = ([rows(count, own) for own in range(3)] for count in (60, 300))
     torch.manual_seed(0)
-    federation = InProcessFederation(
+    federation = Simulation(
         nn.Linear(3, 2).double(), brier_loss, training, validation=validation, reveals=reveals
     )
     methods: list[Any] = [FedAvg(0.5, epochs=1, batch_size=None), FedMinMax(0.5, 0.5)]

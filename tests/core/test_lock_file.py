@@ -1,4 +1,4 @@
-"""A lock file: one holder at a time, the next one waits as long as it was told to."""
+"""A lock file: one site at a time, the next one waits as long as it was told to."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pytest
 from fedminmax.core.files import held
 
 
-def test_one_holder_at_a_time(tmp_path: Path) -> None:
+def test_one_site_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "lock"
     with held(path) as first, held(path) as second:
         assert (first, second) == (True, False)
@@ -18,7 +18,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
         assert again
 
 
-def test_who_waits_gets_it_when_the_holder_lets_go(tmp_path: Path) -> None:
+def test_who_waits_gets_it_when_the_site_lets_go(tmp_path: Path) -> None:
     path, found = tmp_path / "lock", []
 
     def wait() -> None:

@@ -36,8 +36,8 @@ replies = st.builds(
     curvature=whole.map(float),
     group_loss=floats(3),
     group_count=integers(3),
-    holder_loss=floats(2),
-    holder_count=integers(2),
+    site_loss=floats(2),
+    site_count=integers(2),
     gradient_evaluations=counts,
     validation=st.just(NO_LOSSES) | st.builds(LossSums, floats(3), floats(3), integers(3)),
 )
@@ -64,8 +64,8 @@ def reply(step: list[float], scale: float) -> Sums:
         curvature=0.0,
         group_loss=torch.tensor([3.0, 0.0], dtype=torch.float64),
         group_count=torch.tensor([2, 0]),
-        holder_loss=torch.zeros(0, dtype=torch.float64),
-        holder_count=torch.zeros(0, dtype=torch.int64),
+        site_loss=torch.zeros(0, dtype=torch.float64),
+        site_count=torch.zeros(0, dtype=torch.int64),
         statistics=torch.zeros(0, dtype=torch.float64),
         gradient_evaluations=2,
     )
@@ -126,8 +126,8 @@ def test_descend_without_any_weight_stays() -> None:
 
 def test_census_counts_and_shares() -> None:
     census = Census(torch.tensor([[1, 2, 0], [3, 0, 4]]))
-    assert (census.holders, census.groups) == (2, 3)
-    assert census.holder_counts.tolist() == [3, 7]
-    assert census.holder_shares.tolist() == [0.3, 0.7]
+    assert (census.sites, census.groups) == (2, 3)
+    assert census.site_counts.tolist() == [3, 7]
+    assert census.site_shares.tolist() == [0.3, 0.7]
     assert census.group_shares.tolist() == [0.4, 0.2, 0.4]
     assert census.group_shares.dtype == torch.float64

@@ -93,7 +93,7 @@ def test_a_centre_in_a_corner_can_be_left(corner: int) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 400])
-def test_forty_holders(size: int) -> None:
+def test_forty_sites(size: int) -> None:
     vectors = np.random.default_rng(size).normal(size=(40, size)) + 1.0
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     for radius in (0.01, 0.1, 1.0):

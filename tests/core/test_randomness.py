@@ -1,4 +1,4 @@
-"""Streams are functions of (seed, purpose, round, holder) and of nothing else."""
+"""Streams are functions of (seed, purpose, round, site) and of nothing else."""
 
 from itertools import product
 
@@ -25,8 +25,8 @@ def test_numpy_streams_are_repeatable_too() -> None:
 def test_no_two_streams_share_a_seed() -> None:
     """Also not when the numbers are swapped, or when one of them moves into the next."""
     seeds = [
-        stream_seed(seed, purpose, number, holder)
-        for seed, purpose, number, holder in product(range(5), Purpose, range(5), range(5))
+        stream_seed(seed, purpose, number, site)
+        for seed, purpose, number, site in product(range(5), Purpose, range(5), range(5))
     ]
     assert len(set(seeds)) == 5 * len(Purpose) * 5 * 5
 
@@ -42,9 +42,9 @@ def test_seeds_fit_into_63_bits_and_use_them() -> None:
     assert max(seeds) >= 2**62
 
 
-def test_streams_of_two_holders_are_uncorrelated() -> None:
+def test_streams_of_two_sites_are_uncorrelated() -> None:
     """Correlation of 4000 independent pairs has standard deviation 1/sqrt(4000) = .016."""
-    a, b = (numpy_stream(0, Purpose.LOCAL_WORK, 1, holder).random(4000) for holder in (0, 1))
+    a, b = (numpy_stream(0, Purpose.LOCAL_WORK, 1, site).random(4000) for site in (0, 1))
     assert abs(np.corrcoef(a, b)[0, 1]) < 5 / np.sqrt(4000)
 
 

@@ -13,15 +13,15 @@ from fedminmax.core.examples import Examples, check_examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.task import Task, check_fit, check_task
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import AnyMethod
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.complaints import complaint_of
 
 ROWS = check_examples(
-    torch.zeros(4, 2), torch.tensor([0, 1, 2, 1]), torch.tensor([0, 0, 1, 1]), "holder 0"
+    torch.zeros(4, 2), torch.tensor([0, 1, 2, 1]), torch.tensor([0, 0, 1, 1]), "site 0"
 )
 
 
@@ -47,7 +47,7 @@ def test_batch_normalisation_is_refused_with_a_way_out(norm: nn.Module) -> None:
 def test_group_normalisation_is_welcome() -> None:
     model = nn.Sequential(nn.Linear(2, 4), nn.GroupNorm(2, 4))
     check_task(Task(model, brier_loss))
-    check_fit(Task(model, brier_loss), ROWS, "holder 0")
+    check_fit(Task(model, brier_loss), ROWS, "site 0")
 
 
 def two_views(first: Tensor, second: Tensor) -> nn.Sequential:
@@ -70,7 +70,7 @@ def test_views_of_the_same_numbers_are_refused() -> None:
 def test_an_expanded_parameter_is_refused() -> None:
     model = nn.Linear(2, 3)
     model.weight = nn.Parameter(torch.zeros(1, 2).expand(3, 2))
-    message = complaint_of(lambda: InProcessFederation(model, brier_loss, [(ROWS.x,) * 3]))
+    message = complaint_of(lambda: Simulation(model, brier_loss, [(ROWS.x,) * 3]))
     assert "'weight' has several entries at one memory address" in message
 
 
@@ -98,7 +98,7 @@ def test_mixed_precision_is_refused() -> None:
 @pytest.mark.parametrize("loss", [mean_loss, column_loss])
 def test_a_loss_must_give_one_number_per_row(loss: object) -> None:
     assert callable(loss)
-    message = complaint_of(lambda: check_fit(Task(nn.Linear(2, 3), loss), ROWS, "holder 0"))
+    message = complaint_of(lambda: check_fit(Task(nn.Linear(2, 3), loss), ROWS, "site 0"))
     assert "one number per row" in message
     assert "reduction='none'" in message
 
@@ -107,27 +107,27 @@ def test_a_loss_must_give_one_number_per_row(loss: object) -> None:
 def test_a_label_outside_the_outputs_is_named(label: int, row: int) -> None:
     y = torch.tensor([0, 1, 2, 1])
     y[row] = label
-    rows = check_examples(ROWS.x, y, ROWS.group, "holder 4")
-    message = complaint_of(lambda: check_fit(Task(nn.Linear(2, 3), brier_loss), rows, "holder 4"))
-    assert message.startswith(f"holder 4: label {label} in row {row}")
+    rows = check_examples(ROWS.x, y, ROWS.group, "site 4")
+    message = complaint_of(lambda: check_fit(Task(nn.Linear(2, 3), brier_loss), rows, "site 4"))
+    assert message.startswith(f"site 4: label {label} in row {row}")
     assert "labels must be 0 to 2" in message
 
 
 def test_features_that_do_not_fit_the_model_are_told_in_one_line() -> None:
     task = Task(nn.Linear(7, 3), brier_loss)
-    message = complaint_of(lambda: check_fit(task, ROWS, "holder 4"))
-    assert message.startswith("holder 4: model and loss do not fit x of shape (2, 2)")
+    message = complaint_of(lambda: check_fit(task, ROWS, "site 4"))
+    assert message.startswith("site 4: model and loss do not fit x of shape (2, 2)")
 
 
 def test_quantities_where_classes_are_needed_are_refused() -> None:
-    rows = check_examples(ROWS.x, torch.zeros(4), ROWS.group, "holder 4")
+    rows = check_examples(ROWS.x, torch.zeros(4), ROWS.group, "site 4")
     task = Task(nn.Linear(2, 3), brier_loss)
-    assert "torch.float32" in complaint_of(lambda: check_fit(task, rows, "holder 4"))
+    assert "torch.float32" in complaint_of(lambda: check_fit(task, rows, "site 4"))
 
 
 def test_quantities_fit_a_regression() -> None:
-    rows = check_examples(ROWS.x, torch.tensor([5.0, -3.0, 0.5, 9.0]), ROWS.group, "holder 0")
-    check_fit(Task(nn.Linear(2, 1), squared_error_loss), rows, "holder 0")
+    rows = check_examples(ROWS.x, torch.tensor([5.0, -3.0, 0.5, 9.0]), ROWS.group, "site 0")
+    check_fit(Task(nn.Linear(2, 1), squared_error_loss), rows, "site 0")
 
 
 def test_theta_zero_is_the_trainable_parameters_one_after_another() -> None:
@@ -181,11 +181,11 @@ def two_layers(last: nn.Module) -> nn.Module:
 def test_weights_computed_in_every_pass_are_trained(
     wrapped: Callable[[nn.Linear], nn.Linear], method: AnyMethod[Any]
 ) -> None:
-    """With one holder and one group both methods are gradient descent on the mean loss."""
+    """With one site and one group both methods are gradient descent on the mean loss."""
     model = two_layers(wrapped(nn.Linear(2, 3)))
     x = torch.randn(6, 2, generator=torch.Generator().manual_seed(1))
     rows = Examples(x, torch.arange(6) % 3, torch.zeros(6).long())
-    federation = InProcessFederation(model, brier_loss, [(rows.x, rows.y, rows.group)])
+    federation = Simulation(model, brier_loss, [(rows.x, rows.y, rows.group)])
     done = list(train(federation, method, rounds=4))[-1]
     found = federation.model(done.parameters(Iterate.LAST))
     expected = by_sgd(model, brier_loss, rows, rate=0.3, steps=4)
@@ -197,8 +197,8 @@ def test_labels_may_be_shares_of_classes(method: AnyMethod[Any]) -> None:
     model = nn.Linear(2, 3)
     shares = torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5], [0.2, 0.2, 0.6]])
     rows = Examples(torch.tensor([[1.0, 2.0], [0.5, -1.0], [0.0, 1.0]]), shares, torch.zeros(3))
-    holder = (rows.x, rows.y, rows.group.long())
-    federation = InProcessFederation(model, cross_entropy_loss, [holder])
+    site = (rows.x, rows.y, rows.group.long())
+    federation = Simulation(model, cross_entropy_loss, [site])
     done = list(train(federation, method, rounds=4))[-1]
     found = federation.model(done.parameters(Iterate.LAST))
     expected = by_sgd(model, cross_entropy_loss, rows, rate=0.3, steps=4)
@@ -267,8 +267,8 @@ def not_finite() -> nn.Module:
     ],
 )
 def test_models_that_cannot_be_trained_as_they_are(model: Any, words: str) -> None:
-    holder = (ROWS.x, ROWS.y, ROWS.group)
-    assert words in complaint_of(lambda: InProcessFederation(model, cross_entropy_loss, [holder]))
+    site = (ROWS.x, ROWS.y, ROWS.group)
+    assert words in complaint_of(lambda: Simulation(model, cross_entropy_loss, [site]))
 
 
 class Temperature(nn.Module):
@@ -295,8 +295,8 @@ def fails_without_a_word(_outputs: Tensor, _targets: Tensor) -> Tensor:
     ],
 )
 def test_losses_that_cannot_be_trained_on(loss: Any, words: str) -> None:
-    holder = (ROWS.x, torch.zeros(4, 3) if loss is squared_error_loss else ROWS.y, ROWS.group)
-    assert words in complaint_of(lambda: InProcessFederation(nn.Linear(2, 3), loss, [holder]))
+    site = (ROWS.x, torch.zeros(4, 3) if loss is squared_error_loss else ROWS.y, ROWS.group)
+    assert words in complaint_of(lambda: Simulation(nn.Linear(2, 3), loss, [site]))
 
 
 def test_a_loss_may_be_an_object_without_a_hash() -> None:
@@ -307,9 +307,9 @@ def test_a_loss_may_be_an_object_without_a_hash() -> None:
         def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
             return self.factor * brier_loss(outputs, targets)
 
-    model, holder = nn.Linear(2, 3), (ROWS.x, ROWS.y, ROWS.group)
-    scaled = InProcessFederation(model, Scaled(2.0), [holder])
-    plain = InProcessFederation(model, brier_loss, [holder])
+    model, site = nn.Linear(2, 3), (ROWS.x, ROWS.y, ROWS.group)
+    scaled = Simulation(model, Scaled(2.0), [site])
+    plain = Simulation(model, brier_loss, [site])
     methods: list[AnyMethod[Any]] = [FedMinMax(), FedAvg(epochs=1)]
     for method in methods:
         risks = [next(train(own, method, rounds=1)).risks for own in (scaled, plain)]
@@ -318,10 +318,10 @@ def test_a_loss_may_be_an_object_without_a_hash() -> None:
 
 def test_training_works_inside_no_grad() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 3))
-    holder = (ROWS.x, ROWS.y, ROWS.group)
+    site = (ROWS.x, ROWS.y, ROWS.group)
 
     def trained() -> Tensor:
-        federation = InProcessFederation(model, brier_loss, [holder])
+        federation = Simulation(model, brier_loss, [site])
         return next(train(federation, FedMinMax(), rounds=1)).parameters()
 
     with torch.no_grad():
@@ -334,17 +334,17 @@ def test_whole_numbers_for_a_model_with_squeezed_output_are_explained() -> None:
         return nn.functional.softplus(outputs) - outputs * targets
 
     model = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
-    holder = (ROWS.x, ROWS.y % 2, ROWS.group)
-    message = complaint_of(lambda: InProcessFederation(model, logistic, [holder]))
+    site = (ROWS.x, ROWS.y % 2, ROWS.group)
+    message = complaint_of(lambda: Simulation(model, logistic, [site]))
     assert "the model has one output" in message
-    InProcessFederation(model, logistic, [(ROWS.x, (ROWS.y % 2).float(), ROWS.group)])
+    Simulation(model, logistic, [(ROWS.x, (ROWS.y % 2).float(), ROWS.group)])
 
 
 def test_a_model_that_gives_more_than_outputs_is_told_so() -> None:
     def first(outputs: Tensor, targets: Tensor) -> Tensor:
         return brier_loss(outputs[0], targets)
 
-    message = complaint_of(lambda: check_fit(Task(Pair(2, 3), first), ROWS, "holder 0"))
+    message = complaint_of(lambda: check_fit(Task(Pair(2, 3), first), ROWS, "site 0"))
     assert "the model gives tuple" in message
 
 
@@ -361,8 +361,8 @@ def forgets_labels(outputs: Tensor, targets: Tensor) -> Tensor:
     ("model", "loss"), [(Shifting(2, 3), brier_loss), (nn.Linear(2, 3), forgets_labels)]
 )
 def test_who_writes_into_the_rows_is_refused(model: nn.Module, loss: Loss) -> None:
-    """Also if doing it twice is doing it once: batches are copies, and a whole holder is not."""
-    message = complaint_of(lambda: check_fit(Task(model, loss), ROWS, "holder 0"))
+    """Also if doing it twice is doing it once: batches are copies, and a whole site is not."""
+    message = complaint_of(lambda: check_fit(Task(model, loss), ROWS, "site 0"))
     assert "writes into the x or y" in message
 
 
@@ -373,11 +373,11 @@ def test_a_loss_may_write_into_the_outputs() -> None:
     def copied(outputs: Tensor, targets: Tensor) -> Tensor:
         return brier_loss(2 * outputs, targets)
 
-    model, holder = nn.Linear(2, 3), (ROWS.x, ROWS.y, ROWS.group)
+    model, site = nn.Linear(2, 3), (ROWS.x, ROWS.y, ROWS.group)
     methods: list[AnyMethod[Any]] = [FedMinMax(), FedAvg(epochs=1)]
     for method in methods:
         found, expected = (
-            next(train(InProcessFederation(model, loss, [holder]), method, rounds=1)).parameters()
+            next(train(Simulation(model, loss, [site]), method, rounds=1)).parameters()
             for loss in (doubled, copied)
         )
         torch.testing.assert_close(found, expected)
@@ -388,7 +388,7 @@ def test_a_loss_may_write_into_the_outputs() -> None:
 )
 def test_modes_in_which_models_compute_otherwise_are_refused(mode: Callable[[], Any]) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 3))
-    federation = InProcessFederation(model, brier_loss, [(ROWS.x, ROWS.y, ROWS.group)])
+    federation = Simulation(model, brier_loss, [(ROWS.x, ROWS.y, ROWS.group)])
     rounds = train(federation, FedMinMax(), rounds=2)
     with mode():
         assert "leave the block" in complaint_of(lambda: next(rounds))

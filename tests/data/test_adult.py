@@ -135,7 +135,7 @@ def test_logistic_regression_is_right_for_85_percent_of_the_test_rows(adult: Adu
     assert accuracy == pytest.approx(0.85, abs=0.005)
 
 
-def test_settings_over_40_holders_use_every_row_of_unequal_groups(adult: Adult) -> None:
+def test_settings_over_40_sites_use_every_row_of_unequal_groups(adult: Adult) -> None:
     group = adult.train.group
     sizes = torch.bincount(group)
     tables = {}

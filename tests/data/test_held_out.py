@@ -17,7 +17,7 @@ def test_every_row_is_once_in_one_part_and_every_stratum_gives_its_share(
     rows: list[tuple[int, int]], share: float, seed: int
 ) -> None:
     strata = np.array(rows, np.int64).reshape(-1, 2).T
-    train, test = split_strata(strata, share, seed=seed, holder="north")
+    train, test = split_strata(strata, share, seed=seed, site="north")
     assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(len(rows)))
     for stratum in set(rows):
         own = sum(row == stratum for row in rows)
@@ -26,7 +26,7 @@ def test_every_row_is_once_in_one_part_and_every_stratum_gives_its_share(
             assert held == 0
         else:
             assert abs(held - share * own) < 1 + 1e-6
-    # What a server believes of a holder that tells how many rows it trains on.
+    # What a server believes of a site that tells how many rows it trains on.
     assert len(test) <= max_held_out(len(train), share, 1)
     for group in {group for group, _ in rows}:
         held = sum(rows[place][0] == group for place in test.tolist())
@@ -53,21 +53,20 @@ def test_validation_rows_leave_every_stratum_some_and_every_order_its_own(
 def test_test_rows_and_validation_rows_are_drawn_apart() -> None:
     strata = np.zeros((1, 100), np.int64)
     drawn = [
-        split_strata(strata, 0.3, seed=0, holder="north", purpose=why)[1].tolist()
-        for why in Purpose
+        split_strata(strata, 0.3, seed=0, site="north", purpose=why)[1].tolist() for why in Purpose
     ]
     assert drawn[Purpose.VALIDATION] != drawn[Purpose.FOLDS]
 
 
-def test_a_holder_gives_its_share_of_all_rows() -> None:
+def test_a_site_gives_its_share_of_all_rows() -> None:
     strata = np.random.default_rng(0).integers(0, 3, (2, 1000))
-    assert len(split_strata(strata, 0.2, seed=0, holder="north")[1]) == 200
+    assert len(split_strata(strata, 0.2, seed=0, site="north")[1]) == 200
 
 
 def test_seed_and_name_decide() -> None:
     strata = np.zeros((1, 100), np.int64)
     chosen = [
-        split_strata(strata, 0.3, seed=seed, holder=name)[1].tolist()
+        split_strata(strata, 0.3, seed=seed, site=name)[1].tolist()
         for seed, name in ((0, "north"), (0, "north"), (1, "north"), (0, "south"))
     ]
     assert chosen[0] == chosen[1]
@@ -79,6 +78,6 @@ def test_over_many_seeds_every_row_is_held_out_equally_often() -> None:
     strata = np.array([[0] * 7 + [1] * 3 + [2] * 2])
     times = np.zeros(12)
     for seed in range(2000):
-        times[split_strata(strata, 0.25, seed=seed, holder="north")[1]] += 1
+        times[split_strata(strata, 0.25, seed=seed, site="north")[1]] += 1
     # Four standard errors of a share of 0.25 over 2000 draws.
     assert np.abs(times / 2000 - 0.25).max() < 4 * np.sqrt(0.25 * 0.75 / 2000)

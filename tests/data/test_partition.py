@@ -22,7 +22,7 @@ def groups_of(counts: list[int], seed: int) -> Tensor:
 
 
 def count_table(group: Tensor, parts: list[Tensor]) -> Tensor:
-    """n_{a,k} by holder and group."""
+    """n_{a,k} by site and group."""
     groups = int(group.max()) + 1
     return torch.stack([torch.bincount(group[part], minlength=groups) for part in parts])
 
@@ -40,7 +40,7 @@ def test_esg_of_fashion_mnist_gives_1500_rows_150_per_class() -> None:
     assert torch.equal(count_table(fashion_mnist_like, parts), torch.full((40, 10), 150))
 
 
-def test_psg_of_fashion_mnist_gives_each_half_of_the_classes_to_20_holders() -> None:
+def test_psg_of_fashion_mnist_gives_each_half_of_the_classes_to_20_sites() -> None:
     parts = partition_by_setting(Setting.PSG, fashion_mnist_like, 40, seed=1)
     assert_every_row_once(fashion_mnist_like, parts)
     has = count_table(fashion_mnist_like, parts) > 0
@@ -52,7 +52,7 @@ def test_psg_of_fashion_mnist_gives_each_half_of_the_classes_to_20_holders() -> 
     assert len({len(part) for part in parts}) == 40
 
 
-def test_ssg_of_fashion_mnist_gives_each_class_to_4_holders_of_different_size() -> None:
+def test_ssg_of_fashion_mnist_gives_each_class_to_4_sites_of_different_size() -> None:
     parts = partition_by_setting(Setting.SSG, fashion_mnist_like, 40, seed=1)
     assert_every_row_once(fashion_mnist_like, parts)
     has = count_table(fashion_mnist_like, parts) > 0
@@ -69,15 +69,15 @@ def test_psg_with_two_groups_is_ssg() -> None:
 
 @given(
     counts=st.lists(st.integers(1, 60), min_size=1, max_size=5),
-    holders=st.integers(1, 12),
+    sites=st.integers(1, 12),
     seed=st.integers(0, 99),
 )
 def test_esg_counts_and_sizes_differ_by_one_at_most(
-    counts: list[int], holders: int, seed: int
+    counts: list[int], sites: int, seed: int
 ) -> None:
-    assume(sum(counts) >= holders)
+    assume(sum(counts) >= sites)
     group = groups_of(counts, seed)
-    parts = partition_equally(group, holders, seed)
+    parts = partition_equally(group, sites, seed)
     assert_every_row_once(group, parts)
     table = count_table(group, parts)
     assert int((table.max(dim=0).values - table.min(dim=0).values).max()) <= 1
@@ -91,7 +91,7 @@ def test_esg_counts_and_sizes_differ_by_one_at_most(
     rows=st.integers(80, 200),
     seed=st.integers(0, 99),
 )
-def test_ssg_has_one_group_per_holder_and_pairwise_different_sizes(
+def test_ssg_has_one_group_per_site_and_pairwise_different_sizes(
     groups: int, per_group: int, rows: int, seed: int
 ) -> None:
     group = groups_of([rows] * groups, seed)
@@ -100,7 +100,7 @@ def test_ssg_has_one_group_per_holder_and_pairwise_different_sizes(
     table = count_table(group, parts)
     assert (table > 0).sum(dim=1).tolist() == [1] * len(parts)
     different = len(set(table.sum(dim=1).tolist()))
-    assert different == (len(parts) if per_group > 1 else 1)  # one holder takes the whole group
+    assert different == (len(parts) if per_group > 1 else 1)  # one site takes the whole group
 
 
 @given(teams=st.lists(st.lists(st.integers(1, 9), min_size=2, max_size=4), min_size=1, max_size=4))
@@ -115,17 +115,17 @@ def test_pairwise_different_keeps_each_teams_rows(teams: list[list[int]]) -> Non
 
 @given(
     counts=st.lists(st.integers(1, 60), min_size=1, max_size=4),
-    holders=st.integers(1, 9),
+    sites=st.integers(1, 9),
     concentration=st.sampled_from([0.05, 1.0, 50.0]),
     seed=st.integers(0, 99),
 )
 def test_dirichlet_loses_no_row(
-    counts: list[int], holders: int, concentration: float, seed: int
+    counts: list[int], sites: int, concentration: float, seed: int
 ) -> None:
-    assume(sum(counts) >= holders)
+    assume(sum(counts) >= sites)
     group = groups_of(counts, seed)
-    parts = partition_by_dirichlet(group, holders, concentration, seed)
-    assert len(parts) == holders
+    parts = partition_by_dirichlet(group, sites, concentration, seed)
+    assert len(parts) == sites
     assert_every_row_once(group, parts)
 
 
@@ -153,7 +153,7 @@ def test_too_few_rows_are_refused_with_the_number_that_would_do() -> None:
     assert "36" in message
 
 
-def test_holders_that_cannot_be_shared_by_the_groups_are_refused() -> None:
+def test_sites_that_cannot_be_shared_by_the_groups_are_refused() -> None:
     message = complaint_of(
         lambda: partition_by_setting(Setting.SSG, torch.arange(300) % 3, 40, seed=0)
     )
@@ -167,5 +167,5 @@ def test_a_gap_in_the_groups_is_named() -> None:
     assert "group 1" in message
 
 
-def test_more_holders_than_rows_are_refused() -> None:
+def test_more_sites_than_rows_are_refused() -> None:
     assert "3 rows" in complaint_of(lambda: partition_equally(torch.tensor([0, 0, 0]), 4, seed=0))

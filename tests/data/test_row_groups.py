@@ -1,4 +1,4 @@
-"""Groups of rows against a loop over rows, in every form in which protected columns come."""
+"""Groups of rows against a loop over rows, in every form in which sensitive attributes come."""
 
 from typing import Any
 

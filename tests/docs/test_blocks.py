@@ -13,8 +13,8 @@ from fedminmax.cli.arguments.reproduce import SYNTHETIC_METHODS
 from fedminmax.cli.main import build_parser
 from fedminmax.data.tables.config_checks import check_sections
 from fedminmax.data.tables.config_sections import ConfigSections
-from fedminmax.federation.flare.federation_file import read_federation_file
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.network.flare.federation_file import read_federation_file
 from tests.cli.hospitals import write_config
 from tests.docs.blocks import NOT_RUN, PAGES, ROOT, RUN_BY, blocks_of, lines_of, words_of
 

@@ -72,7 +72,7 @@ def test_a_reader_finds_a_page_by_keyboard(address: str, page: Page) -> None:
     page.keyboard.type("masked sums")
     found = page.locator(".md-search-result__link").first
     found.wait_for()
-    assert "secure_sums" in str(found.get_attribute("href"))
+    assert "secure_aggregation" in str(found.get_attribute("href"))
 
 
 @pytest.mark.slow

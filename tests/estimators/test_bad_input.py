@@ -52,7 +52,7 @@ def test_one_class() -> None:
     assert "one class, 'yes', in all 4 rows" in complaint(y=["yes"] * 4)
 
 
-@pytest.mark.parametrize("name", ["sensitive_features", "holders"])
+@pytest.mark.parametrize("name", ["sensitive_features", "sites"])
 @pytest.mark.parametrize(
     ("column", "words"),
     [
@@ -61,7 +61,7 @@ def test_one_class() -> None:
         ([1.0, 2.0, float("nan"), 1.0], "is missing in 1 of 4 rows, first in row 2"),
     ],
 )
-def test_groups_and_holders(name: str, column: list[object], words: str) -> None:
+def test_groups_and_sites(name: str, column: list[object], words: str) -> None:
     assert words in complaint(**{name: column})
     assert name in complaint(FedMinMaxRegressor(), y=[1.0, 2.0, 3.0, 4.0], **{name: column})
 

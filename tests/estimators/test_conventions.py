@@ -23,16 +23,16 @@ from tests.estimators.problems import two_groups
 PROBLEM = two_groups(rows=200)
 WORDS = np.array(["no", "yes"])[PROBLEM.label]
 SEX = np.array(["female", "male"])[PROBLEM.group]
-HOLDERS = np.array([f"hospital {number}" for number in np.arange(200) % 7])
+SITES = np.array([f"hospital {number}" for number in np.arange(200) % 7])
 NAMES = ["age", "dose", "score"]
 
 
-def fitted(x: Any, y: Any, sex: Any, holders: Any) -> FedMinMaxClassifier:
-    return FedMinMaxClassifier(rounds=20).fit(x, y, sensitive_features=sex, holders=holders)
+def fitted(x: Any, y: Any, sex: Any, sites: Any) -> FedMinMaxClassifier:
+    return FedMinMaxClassifier(rounds=20).fit(x, y, sensitive_features=sex, sites=sites)
 
 
 def test_numpy_pandas_and_polars_give_the_same_model() -> None:
-    plain = fitted(PROBLEM.x, WORDS, SEX, HOLDERS)
+    plain = fitted(PROBLEM.x, WORDS, SEX, SITES)
     expected = plain.predict_proba(PROBLEM.x)
     assert plain.classes_.tolist() == ["no", "yes"]
     assert plain.groups_ == ("female", "male")
@@ -40,7 +40,7 @@ def test_numpy_pandas_and_polars_give_the_same_model() -> None:
     for library in (pd, pl):
         frame: Any = library.DataFrame(dict(zip(NAMES, PROBLEM.x.T, strict=True)))
         series: Any = library.Series
-        trained = fitted(frame, series(WORDS), series(SEX), series(HOLDERS))
+        trained = fitted(frame, series(WORDS), series(SEX), series(SITES))
         np.testing.assert_array_equal(trained.predict_proba(frame), expected)
         assert trained.feature_names_in_.tolist() == NAMES
         assert trained.classes_.tolist() == ["no", "yes"]
@@ -63,31 +63,29 @@ def test_several_protected_columns_are_crossed() -> None:
         assert sum(trained.group_weights_.values()) == pytest.approx(1.0)
 
 
-def test_a_pipeline_hands_groups_and_holders_on() -> None:
+def test_a_pipeline_hands_groups_and_sites_on() -> None:
     steps = make_pipeline(PolynomialFeatures(2), FedMinMaxClassifier(rounds=20))
     steps.fit(
         PROBLEM.x,
         WORDS,
         fedminmaxclassifier__sensitive_features=SEX,
-        fedminmaxclassifier__holders=HOLDERS,
+        fedminmaxclassifier__sites=SITES,
     )
     assert steps[-1].groups_ == ("female", "male")
     with sklearn.config_context(enable_metadata_routing=True):
-        asking = FedMinMaxClassifier(rounds=20).set_fit_request(
-            sensitive_features=True, holders=True
-        )
+        asking = FedMinMaxClassifier(rounds=20).set_fit_request(sensitive_features=True, sites=True)
         routed = make_pipeline(PolynomialFeatures(2), asking)
-        routed.fit(PROBLEM.x, WORDS, sensitive_features=SEX, holders=HOLDERS)
+        routed.fit(PROBLEM.x, WORDS, sensitive_features=SEX, sites=SITES)
     np.testing.assert_array_equal(routed.predict_proba(PROBLEM.x), steps.predict_proba(PROBLEM.x))
 
 
-def test_folds_get_their_share_of_groups_and_holders() -> None:
-    metadata = {"sensitive_features": SEX, "holders": HOLDERS}
+def test_folds_get_their_share_of_groups_and_sites() -> None:
+    metadata = {"sensitive_features": SEX, "sites": SITES}
     model = FedMinMaxClassifier(rounds=20, minimum_group=1)
     plain = cross_val_score(model, PROBLEM.x, WORDS, cv=3, params=metadata, error_score="raise")
     blind = cross_val_score(model, PROBLEM.x, WORDS, cv=3, error_score="raise")
     with sklearn.config_context(enable_metadata_routing=True):
-        asking = clone(model).set_fit_request(sensitive_features=True, holders=True)
+        asking = clone(model).set_fit_request(sensitive_features=True, sites=True)
         routed = cross_val_score(
             asking, PROBLEM.x, WORDS, cv=3, params=metadata, error_score="raise"
         )
@@ -98,7 +96,7 @@ def test_folds_get_their_share_of_groups_and_holders() -> None:
 def test_a_search_over_methods() -> None:
     methods = [FedMinMax(), FedAvg(epochs=1)]
     search = GridSearchCV(FedMinMaxClassifier(rounds=5, small="play"), {"method": methods}, cv=2)
-    search.fit(PROBLEM.x, WORDS, sensitive_features=SEX, holders=HOLDERS)
+    search.fit(PROBLEM.x, WORDS, sensitive_features=SEX, sites=SITES)
     assert search.best_params_["method"] in methods
 
 
@@ -134,7 +132,7 @@ def test_random_states() -> None:
 
 def test_other_methods_and_what_they_leave() -> None:
     afl = FedMinMaxClassifier(method=AFL(), rounds=5).fit(
-        PROBLEM.x, WORDS, sensitive_features=SEX, holders=HOLDERS
+        PROBLEM.x, WORDS, sensitive_features=SEX, sites=SITES
     )
     assert afl.group_weights_ == {}
     assert len(afl.history_[-1].weights) == 7

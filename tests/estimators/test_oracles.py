@@ -72,13 +72,13 @@ def test_who_holds_which_rows_changes_nothing() -> None:
     problem = two_groups()
     generator = np.random.default_rng(0)
     splits = [None, problem.group, problem.label, generator.integers(0, 40, len(problem.x))]
-    splits.append(np.array([f"holder {number}" for number in range(len(problem.x))]))
+    splits.append(np.array([f"site {number}" for number in range(len(problem.x))]))
     models = [
         FedMinMaxClassifier(rounds=40, hidden=hidden, random_state=0, validation=0).fit(
-            problem.x, problem.label, sensitive_features=problem.group, holders=holders
+            problem.x, problem.label, sensitive_features=problem.group, sites=sites
         )
         for hidden in ((), (8,))
-        for holders in splits
+        for sites in splits
     ]
     for first in (0, len(splits)):
         expected = models[first].predict_proba(problem.x)

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.flare.coordinator import read_job
-from fedminmax.federation.flare.kits import COORDINATOR, ONE_PERSON, write_site_settings
-from fedminmax.federation.flare.local import LocalFederation, local_federation
-from fedminmax.federation.flare.processes import OUTPUT_FILE
-from fedminmax.federation.server.log import ROUNDS_FILE, Event, LiveRound
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
-from tests.federation.network_problem import SITES, plan_of, write_tables
+from fedminmax.network.flare.coordinator import read_job
+from fedminmax.network.flare.kits import COORDINATOR, ONE_PERSON, write_site_settings
+from fedminmax.network.flare.local import LocalFederation, local_federation
+from fedminmax.network.flare.processes import OUTPUT_FILE
+from fedminmax.network.server.log import ROUNDS_FILE, Event, LiveRound
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
 from tests.integration.other_code.held_rounds import FOLDER_VARIABLE
 from tests.integration.other_code_at_south import OTHER_CODE, HeldRounds
+from tests.network.network_problem import SITES, plan_of, write_tables
 
 MEMBER = "member@fedminmax.org"
 ROUNDS, HELD_ROUND = 3, 2

@@ -1,10 +1,10 @@
 """Every handler that NVIDIA FLARE 2.9 registers in our processes and that ``rules`` leaves closed.
 
-What is allowed, and what for, is in ``fedminmax.federation.flare.rules``. A test compares both with
+What is allowed, and what for, is in ``fedminmax.network.flare.rules``. A test compares both with
 what the installed engine registers.
 """
 
-from fedminmax.federation.flare.rules import Place
+from fedminmax.network.flare.rules import Place
 
 # For all topics, or for what is inside: each topic has its own entry, here or among the rules.
 BY_THEIR_CONTENT = {

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from fedminmax.federation.secure.messages import upload_from_bytes
-from fedminmax.federation.server.masked_totals import MaskedTotals
-from fedminmax.federation.server.run import run_plan
-from fedminmax.federation.site.answering import AnsweringSite
-from fedminmax.federation.site.ledger import Event, read_log
-from fedminmax.federation.site.masking import Credentials
-from fedminmax.federation.site.requests import Endpoint
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.site.site import Site
-from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.plan import NetworkPlan
-from tests.federation.masked_problem import FOUR_SITES
-from tests.federation.network_problem import DirectTransport
-from tests.federation.secure.masked_sites import federation_certifier, kit
+from fedminmax.network.secure.messages import upload_from_bytes
+from fedminmax.network.server.masked_totals import MaskedTotals
+from fedminmax.network.server.run import run_plan
+from fedminmax.network.site.answering import AnsweringSite
+from fedminmax.network.site.ledger import Event, read_log
+from fedminmax.network.site.masking import Credentials
+from fedminmax.network.site.requests import Endpoint
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.site.site import Site
+from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.plan import NetworkPlan
+from tests.network.masked_problem import FOUR_SITES
+from tests.network.network_problem import DirectTransport
+from tests.network.secure.masked_sites import federation_certifier, kit
 
 # What an attack does to the payload that one site gets with one question.
 Attack = Callable[[str, str, dict[str, Any]], None]

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedminmax.federation.secure.ledger import MaskLedger, tells_too_much
-from fedminmax.federation.secure.masks import Sum
-from fedminmax.federation.secure.messages import (
+from fedminmax.network.secure.ledger import MaskLedger, tells_too_much
+from fedminmax.network.secure.masks import Sum
+from fedminmax.network.secure.messages import (
     Ask,
     Context,
     UnmaskAsk,
@@ -23,12 +23,12 @@ from fedminmax.federation.secure.messages import (
     to_bytes,
     upload_from_bytes,
 )
-from fedminmax.federation.secure.session import Terms, check_terms
-from fedminmax.federation.secure.shamir import SECRET_BYTES, restore
-from fedminmax.federation.secure.site import self_mask_key
-from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.plan import threshold_for
-from tests.federation.secure.masked_sites import FIRST, LAYOUT, ORDER, SEVEN, MaskedSites, terms_for
+from fedminmax.network.secure.session import Terms, check_terms
+from fedminmax.network.secure.shamir import SECRET_BYTES, restore
+from fedminmax.network.secure.site import self_mask_key
+from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.plan import threshold_for
+from tests.network.secure.masked_sites import FIRST, LAYOUT, ORDER, SEVEN, MaskedSites, terms_for
 
 
 class Careless(MaskLedger):

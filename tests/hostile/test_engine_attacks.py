@@ -13,9 +13,9 @@ import pytest
 from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
 from nvflare.lighter.utils import load_private_key_file, sign_folders
 
-from fedminmax.federation.flare.job_files import write_job
-from fedminmax.federation.flare.rules import SERVER_COMMANDS, Place, allowed_at
-from fedminmax.federation.flare.session import connected
+from fedminmax.network.flare.job_files import write_job
+from fedminmax.network.flare.rules import SERVER_COMMANDS, Place, allowed_at
+from fedminmax.network.flare.session import connected
 from tests.hostile.engine_federation import (
     MEMBER,
     ROUNDS,

@@ -25,15 +25,15 @@ from nvflare.private.fed.server.server_commands import ServerCommands
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.flare import allow_list, rules, wire_types
-from fedminmax.federation.flare.allow_list import RefusalLog, check_engine_version, refusal
-from fedminmax.federation.flare.commands import _command_problem, _register_processor
-from fedminmax.federation.flare.job_files import job_problem, write_job
-from fedminmax.federation.flare.kits import COORDINATOR, Kits, provision
-from fedminmax.federation.flare.rules import Place, is_allowed, parse_cell_name
-from fedminmax.federation.wire.plan import PlannedRun
-from tests.federation.network_problem import plan_of, write_tables
+from fedminmax.network.flare import allow_list, rules, wire_types
+from fedminmax.network.flare.allow_list import RefusalLog, check_engine_version, refusal
+from fedminmax.network.flare.commands import _command_problem, _register_processor
+from fedminmax.network.flare.job_files import job_problem, write_job
+from fedminmax.network.flare.kits import COORDINATOR, Kits, provision
+from fedminmax.network.flare.rules import Place, is_allowed, parse_cell_name
+from fedminmax.network.wire.plan import PlannedRun
 from tests.hostile import engine_handlers
+from tests.network.network_problem import plan_of, write_tables
 
 JOB = "0f0e0d0c-0b0a-4908-8706-050403020100"
 OTHER = "1f0e0d0c-0b0a-4908-8706-050403020100"

@@ -12,8 +12,8 @@ from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
 
 from fedminmax.cli.commands import site as site_command
 from fedminmax.core.errors import InputError
-from fedminmax.federation.flare.federation_file import read_federation_file
-from fedminmax.federation.flare.kits import Kits, make_private, provision
+from fedminmax.network.flare.federation_file import read_federation_file
+from fedminmax.network.flare.kits import Kits, make_private, provision
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 

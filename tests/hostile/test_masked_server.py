@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from fedminmax.federation.secure.messages import Ask, from_bytes, to_bytes
-from fedminmax.federation.server.masked_memory import MASKED_FILE
-from fedminmax.federation.server.run import run_plan
-from fedminmax.federation.wire.messages import order_from_bytes, order_to_bytes
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums
-from tests.federation.masked_problem import FOUR_SITES, listed_config, masked_plan
+from fedminmax.network.secure.messages import Ask, from_bytes, to_bytes
+from fedminmax.network.server.masked_memory import MASKED_FILE
+from fedminmax.network.server.run import run_plan
+from fedminmax.network.wire.messages import order_from_bytes, order_to_bytes
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
 from tests.hostile.hostile_server import Attack, AttackedSites, changed_json, run_attack
+from tests.network.masked_problem import FOUR_SITES, listed_config, masked_plan
 
 pytestmark = pytest.mark.slow
 RUN = PlannedRun("fedminmax", {"learning_rate": "safe"}, 2)
@@ -150,7 +150,9 @@ def test_runs_over_other_subsets_are_refused_from_the_summary_on(
     assert run_plan(plan, AttackedSites(tmp_path), tmp_path / "all").error is None
     for left_out in FOUR_SITES:
         few = tuple(site for site in FOUR_SITES if site != left_out)
-        fewer = replace(plan, run=f"without-{left_out}", sites=few, secure_sums=SecureSums(3))
+        fewer = replace(
+            plan, run=f"without-{left_out}", sites=few, secure_aggregation=SecureAggregation(3)
+        )
         sites = AttackedSites(tmp_path)
         error = run_plan(fewer, sites, tmp_path / fewer.run).error
         assert error is not None
@@ -161,7 +163,7 @@ def test_runs_over_other_subsets_are_refused_from_the_summary_on(
 
 
 def test_subsets_that_were_first_keep_the_whole_out(plan: NetworkPlan, tmp_path: Path) -> None:
-    three = replace(plan, run="three", sites=THREE, secure_sums=SecureSums(3))
+    three = replace(plan, run="three", sites=THREE, secure_aggregation=SecureAggregation(3))
     assert run_plan(three, AttackedSites(tmp_path), tmp_path / "three").error is None
     error = run_plan(plan, AttackedSites(tmp_path), tmp_path / "all").error
     assert error is not None
@@ -187,7 +189,7 @@ def test_a_summary_is_a_run(plan: NetworkPlan, tmp_path: Path) -> None:
 
 def test_a_plan_for_few_of_many_sites_is_refused(plan: NetworkPlan, tmp_path: Path) -> None:
     """Of a federation of four, two colluding sites and a third are not enough for a total."""
-    few = replace(plan, sites=THREE[:2], secure_sums=SecureSums(2))
+    few = replace(plan, sites=THREE[:2], secure_aggregation=SecureAggregation(2))
     sites = AttackedSites(tmp_path)
     assert run_plan(few, sites, tmp_path / "two").error is not None
     assert any("at least 3 are needed" in text for text in sites.said("prepare"))
@@ -196,7 +198,7 @@ def test_a_plan_for_few_of_many_sites_is_refused(plan: NetworkPlan, tmp_path: Pa
 def test_a_plan_with_changing_sites_needs_the_sites_own_consent(
     plan: NetworkPlan, tmp_path: Path
 ) -> None:
-    loose = replace(plan, secure_sums=SecureSums(3, same_sites=False))
+    loose = replace(plan, secure_aggregation=SecureAggregation(3, same_sites=False))
     sites = AttackedSites(tmp_path)
     assert run_plan(loose, sites, tmp_path / "run").error is not None
     assert any("totals may be over different sites" in text for text in sites.said("prepare"))

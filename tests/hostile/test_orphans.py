@@ -11,23 +11,23 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedminmax.federation.flare.kits import provision, write_site_settings
-from fedminmax.federation.flare.lifeline import ENDED_WITH_PARENT
-from fedminmax.federation.flare.process_tree import is_alive
-from fedminmax.federation.flare.processes import free_port
-from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.network.flare.kits import provision, write_site_settings
+from fedminmax.network.flare.lifeline import ENDED_WITH_PARENT
+from fedminmax.network.flare.process_tree import is_alive
+from fedminmax.network.flare.processes import free_port
+from fedminmax.network.site.settings import SiteSettings
 from tests.cli.command import ONE_THREAD, command
-from tests.federation.flare.sleeping_processes import SECONDS, SLEEP, started
+from tests.network.flare.sleeping_processes import SECONDS, SLEEP, started
 
 # Three generations in sessions of their own, as a command, a main process and a job's are.
 YOUNGEST = f"""
-from fedminmax.federation.flare.lifeline import end_with_parent
+from fedminmax.network.flare.lifeline import end_with_parent
 end_with_parent()
 {SLEEP}
 """
 MIDDLE = f"""
 import subprocess, sys
-from fedminmax.federation.flare.lifeline import end_with_parent, lifeline
+from fedminmax.network.flare.lifeline import end_with_parent, lifeline
 end_with_parent()
 command = [sys.executable, "-c", {YOUNGEST!r}]
 child = subprocess.Popen(command, stdin=lifeline(), start_new_session=True)
@@ -36,7 +36,7 @@ child.wait()
 """
 OLDEST = f"""
 import subprocess, sys
-from fedminmax.federation.flare.lifeline import lifeline
+from fedminmax.network.flare.lifeline import lifeline
 command = [sys.executable, "-c", {MIDDLE!r}]
 child = subprocess.Popen(
     command, stdin=lifeline(), stdout=subprocess.PIPE, start_new_session=True
@@ -76,7 +76,7 @@ def test_the_youngest_ends_with_the_middle_one() -> None:
 
 def test_a_process_that_is_busy_ends_as_well() -> None:
     code = """
-from fedminmax.federation.flare.lifeline import end_with_parent
+from fedminmax.network.flare.lifeline import end_with_parent
 end_with_parent()
 print(flush=True)
 while True:

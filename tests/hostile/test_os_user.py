@@ -23,12 +23,12 @@ from nvflare.fuel.utils import fobs
 from nvflare.private.admin_defs import Message
 from nvflare.private.fed.utils.fed_utils import private_decomposers
 
-from fedminmax.federation.flare.kits import write_site_settings
-from fedminmax.federation.flare.local import LocalFederation, local_federation
-from fedminmax.federation.flare.processes import OUTPUT_FILE, has_registered
-from fedminmax.federation.site.settings import SiteSettings
-from tests.federation.network_problem import SITES, write_tables
+from fedminmax.network.flare.kits import write_site_settings
+from fedminmax.network.flare.local import LocalFederation, local_federation
+from fedminmax.network.flare.processes import OUTPUT_FILE, has_registered
+from fedminmax.network.site.settings import SiteSettings
 from tests.hostile.engine_federation import table_in_kit, wait_for
+from tests.network.network_problem import SITES, write_tables
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,4 +1,4 @@
-"""Attacks that an independent reader of the proof (docs/secure_sums.md) found against the sites.
+"""Attacks that an independent reader of the proof (docs/secure_aggregation.md) found against the sites.
 
 The sites run the honest code; the server is hostile and asks one question at a time. Each attack
 succeeded before its repair.
@@ -19,21 +19,21 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Order, RoundKey
 from fedminmax.data.tables.encoding import agree_on_encoding, encoding_as_json
-from fedminmax.federation.secure.messages import Ask, Context, to_bytes
-from fedminmax.federation.server.one_holder import OneHolder
-from fedminmax.federation.site.requests import Endpoint
-from fedminmax.federation.wire.messages import order_to_bytes
-from fedminmax.federation.wire.plan import (
+from fedminmax.network.secure.messages import Ask, Context, to_bytes
+from fedminmax.network.server.masked_sites import MaskedSites
+from fedminmax.network.site.requests import Endpoint
+from fedminmax.network.wire.messages import order_to_bytes
+from fedminmax.network.wire.plan import (
     ALL_SITES,
     NetworkPlan,
     PlannedRun,
-    SecureSums,
+    SecureAggregation,
     plan_to_bytes,
 )
-from fedminmax.federation.wire.summary import summary_from_bytes
-from tests.federation.masked_problem import FOUR_SITES, listed_config, masked_plan
-from tests.federation.private_sites import private_plan
+from fedminmax.network.wire.summary import summary_from_bytes
 from tests.hostile.hostile_server import AttackedSites
+from tests.network.masked_problem import FOUR_SITES, listed_config, masked_plan
+from tests.network.private_sites import private_plan
 
 FEDMINMAX = PlannedRun("fedminmax", {"learning_rate": "0.3"}, 2)
 # Two classes, and a bias, an age and three wards.
@@ -46,16 +46,16 @@ class Asking:
 
     sites: AttackedSites
     plan: NetworkPlan
-    holder: OneHolder
+    site: MaskedSites
 
     @classmethod
     def begin(cls, plan: NetworkPlan, folder: Path, **policy: Any) -> "Asking":
         sites = AttackedSites(folder, **policy)
-        return cls(sites, plan, OneHolder(plan, sites, folder / plan.run))
+        return cls(sites, plan, MaskedSites(plan, sites, folder / plan.run))
 
     def ask(self, endpoint: str, **payload: object) -> bytes:
         """Ask all sites; return the total."""
-        (answer,) = self.holder([ALL_SITES], endpoint, payload)
+        (answer,) = self.site([ALL_SITES], endpoint, payload)
         assert answer.failure is None, answer.failure
         assert isinstance(answer.message, bytes)
         return answer.message
@@ -64,7 +64,7 @@ class Asking:
         """Ask for the summary and send the encoding, changed."""
         content = self.ask("prepare", plan=plan_to_bytes(self.plan))
         summary = summary_from_bytes(content, self.plan.schema, "all", counted=False)
-        # Under a promise of privacy classes are not told.
+        # Under a privacy guarantee classes are not told.
         strata = {(group, label): 1 for group, _ in summary.strata for label in (0, 1)}
         summary = replace(summary, strata=strata)
         encoding = json.loads(encoding_as_json(agree_on_encoding(self.plan.schema, summary)))
@@ -161,7 +161,7 @@ def test_totals_of_the_same_sites_are_over_all_of_them(tmp_path: Path) -> None:
     """With a lower threshold two helpers of four would do for a total of one honest site."""
     plan = plan_of(tmp_path, FEDMINMAX)
     sites = AttackedSites(tmp_path)
-    lower = replace(plan, secure_sums=SecureSums(3))
+    lower = replace(plan, secure_aggregation=SecureAggregation(3))
     said = sites.answering["west"].answer(Endpoint.PREPARE, {"plan": plan_to_bytes(lower)})
     assert said == (
         "the plan's totals are over the same 4 sites, but 3 would do; give all 4 as the threshold"
@@ -171,7 +171,9 @@ def test_totals_of_the_same_sites_are_over_all_of_them(tmp_path: Path) -> None:
 def test_a_site_can_insist_on_all_sites_of_its_federation(tmp_path: Path) -> None:
     """Of a plan for three of four sites two helpers would get the third one's answers."""
     fewer = FOUR_SITES[1:]
-    plan = replace(plan_of(tmp_path, FEDMINMAX), sites=fewer, secure_sums=SecureSums(3))
+    plan = replace(
+        plan_of(tmp_path, FEDMINMAX), sites=fewer, secure_aggregation=SecureAggregation(3)
+    )
     sites = AttackedSites(tmp_path, minimum_sites=4)
     said = sites.answering["west"].answer(Endpoint.PREPARE, {"plan": plan_to_bytes(plan)})
     assert "this site's policy asks for at least 4" in str(said)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.flare.local import LocalFederation, local_federation
-from fedminmax.federation.site.settings import SiteSettings
-from tests.federation.network_problem import SITES, write_tables
+from fedminmax.network.flare.local import LocalFederation, local_federation
+from fedminmax.network.site.settings import SiteSettings
 from tests.integration.other_code_at_south import HeldRounds
 from tests.integration.trained_federation import TrainedFederation, trained_federation
+from tests.network.network_problem import SITES, write_tables
 
 
 @pytest.fixture(scope="module")

@@ -9,18 +9,18 @@ import torch
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Sums
-from fedminmax.federation.checkpoint import restore
-from fedminmax.federation.flare.local import LocalFederation
-from fedminmax.federation.server.log import (
+from fedminmax.network.flare.local import LocalFederation
+from fedminmax.network.server.log import (
     ROUNDS_FILE,
     LiveRound,
     NetworkRound,
     read_network_rounds,
 )
-from fedminmax.federation.server.run import read_members, run_folder
-from fedminmax.federation.wire.plan import NetworkPlan
-from tests.federation.disturbed_simulation import Arrives, disturbed_members
-from tests.federation.network_problem import simulated_federation
+from fedminmax.network.server.run import read_members, run_folder
+from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.training.checkpoint import restore
+from tests.network.network_problem import simulated_federation
+from tests.training.disturbed_simulation import Arrives, disturbed_members
 
 
 def jobs_of(federation: LocalFederation, *participants: str) -> list[psutil.Process]:

@@ -16,17 +16,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedminmax.federation.secure.answers import (
+from fedminmax.metrics.score_rows import metric_names
+from fedminmax.network.secure.answers import (
     Values,
     reply_values,
     scores_values,
     summary_layout,
     summary_values,
 )
-from fedminmax.federation.secure.fixed_point import EXACT_BYTES, LAST_WORDS, pack
-from fedminmax.federation.secure.layouts import Layouts, sizes_from_bytes
-from fedminmax.federation.secure.masks import exact_to_bytes
-from fedminmax.federation.secure.messages import (
+from fedminmax.network.secure.fixed_point import EXACT_BYTES, LAST_WORDS, pack
+from fedminmax.network.secure.layouts import Layouts, sizes_from_bytes
+from fedminmax.network.secure.masks import exact_to_bytes
+from fedminmax.network.secure.messages import (
     DIGEST_BYTES,
     SEALED_BYTES,
     SHARE_DIGEST_BYTES,
@@ -34,17 +35,16 @@ from fedminmax.federation.secure.messages import (
     Ask,
     from_bytes,
 )
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.site.site import Site
-from fedminmax.federation.wire.messages import (
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.site.site import Site
+from fedminmax.network.wire.messages import (
     order_from_bytes,
     score_sums_from_bytes,
     sums_from_bytes,
     vector_from_bytes,
 )
-from fedminmax.federation.wire.plan import NetworkPlan, plan_to_bytes
-from fedminmax.federation.wire.summary import summary_from_bytes
-from fedminmax.metrics.score_rows import metric_names
+from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
+from fedminmax.network.wire.summary import summary_from_bytes
 
 BOUND = 500.0
 Bytes = NDArray[np.uint8]
@@ -132,7 +132,7 @@ def unmasked_numbers(
             reply, _ = sums_from_bytes(
                 own.answer(call.asked["run"], call.asked["order"]),
                 encoded.start,
-                groups=encoded.holder.groups,
+                groups=encoded.data.groups,
                 limit=2**24,
                 sender=site,
             )

@@ -19,14 +19,14 @@ import pytest
 
 import fedminmax
 from fedminmax.cli.main import main
-from fedminmax.federation.flare.process_tree import end
-from fedminmax.federation.flare.processes import free_port
-from fedminmax.federation.flare.session import FederationStatus, federation_status
+from fedminmax.network.flare.process_tree import end
+from fedminmax.network.flare.processes import free_port
+from fedminmax.network.flare.session import FederationStatus, federation_status
 from tests.cli.command import command, fedminmax_process
 from tests.cli.command import fedminmax as fedminmax_here
-from tests.federation.masked_problem import listed_config
-from tests.federation.network_problem import SITES
 from tests.integration.other_code_at_south import HeldRounds
+from tests.network.masked_problem import listed_config
+from tests.network.network_problem import SITES
 
 # The engine leaves its sockets to the garbage collector.
 pytestmark = [
@@ -162,7 +162,7 @@ def test_a_closed_terminal_and_a_stop_do_not_change_the_model(
     lines = (folder / "run" / "sites.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in lines] == list(range(1, ROUNDS + 1))
     assert all(json.loads(line)["took_part"] == list(SITES) for line in lines)
-    assert json.loads((folder / "run" / "results.json").read_text())["secure_sums"] == 3
+    assert json.loads((folder / "run" / "results.json").read_text())["secure_aggregation"] == 3
 
 
 def test_a_finished_run_is_shown_again_and_cannot_be_stopped(deployment: Deployment) -> None:

@@ -7,12 +7,12 @@ import pytest
 
 from fedminmax.core.messages import Sums
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.flare.local import LocalFederation
-from fedminmax.federation.wire.plan import PlannedRun
-from tests.federation.network_problem import AT_ONCE, SITES, plan_of
+from fedminmax.network.flare.local import LocalFederation
+from fedminmax.network.wire.plan import PlannedRun
 from tests.integration.disturbed_runs import finished_rounds
 from tests.integration.other_code.bad_answers import BAD_ANSWERS, PATIENT
 from tests.integration.other_code_at_south import variables_for
+from tests.network.network_problem import AT_ONCE, SITES, plan_of
 
 # The engine leaves its sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
-from fedminmax.federation.server.run import read_members
-from fedminmax.federation.site.ledger import KEPT_FOLDER
-from fedminmax.federation.wire.messages import vector_from_bytes
 from fedminmax.methods.catalogue import CARDS
-from tests.federation.network_problem import SITES, simulate, simulated_members
+from fedminmax.network.server.log import ROUNDS_FILE, read_network_rounds
+from fedminmax.network.server.run import read_members
+from fedminmax.network.site.ledger import KEPT_FOLDER
+from fedminmax.network.wire.messages import vector_from_bytes
 from tests.integration.trained_federation import TrainedFederation, trained_federation
+from tests.network.network_problem import SITES, simulate, simulated_members
 
 # The engine leaves its sockets to the garbage collector.
 pytestmark = [

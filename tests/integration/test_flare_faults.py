@@ -11,12 +11,12 @@ import psutil
 import pytest
 
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.flare.local import SERVER, LocalFederation
-from fedminmax.federation.server.log import Notice
-from fedminmax.federation.wire.plan import PlannedRun, SiteRules
-from tests.federation.network_problem import SITES, plan_of
+from fedminmax.network.flare.local import SERVER, LocalFederation
+from fedminmax.network.server.log import Notice
+from fedminmax.network.wire.plan import PlannedRun, SiteRules
 from tests.integration.disturbed_runs import finished_rounds, jobs_of
 from tests.integration.other_code_at_south import HeldRounds
+from tests.network.network_problem import SITES, plan_of
 
 # The engine leaves its sockets to the garbage collector.
 pytestmark = [

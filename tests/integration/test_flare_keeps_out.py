@@ -18,13 +18,13 @@ import psutil
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
-from fedminmax.federation.flare import listener as listening
-from fedminmax.federation.flare.coordinator import CONNECTION_LOST
-from fedminmax.federation.flare.job_files import write_job
-from fedminmax.federation.flare.kits import COORDINATOR, provision, write_site_settings
-from fedminmax.federation.flare.presence import connection_problem
-from fedminmax.federation.flare.processes import free_port
-from fedminmax.federation.flare.session import (
+from fedminmax.network.flare import listener as listening
+from fedminmax.network.flare.coordinator import CONNECTION_LOST
+from fedminmax.network.flare.job_files import write_job
+from fedminmax.network.flare.kits import COORDINATOR, provision, write_site_settings
+from fedminmax.network.flare.presence import connection_problem
+from fedminmax.network.flare.processes import free_port
+from fedminmax.network.flare.session import (
     ENDED,
     SECONDS_PER_LOGIN,
     connected,
@@ -33,12 +33,12 @@ from fedminmax.federation.flare.session import (
     status_of,
     submit,
 )
-from fedminmax.federation.server.log import LiveRound, Notice
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import PlannedRun
-from tests.federation.network_problem import SITES
+from fedminmax.network.server.log import LiveRound, Notice
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.plan import PlannedRun
 from tests.integration.tls_handshake import speaks_tls
 from tests.integration.trained_federation import MEMBER, TrainedFederation
+from tests.network.network_problem import SITES
 
 # The engine leaves its sockets to the garbage collector.
 pytestmark = [

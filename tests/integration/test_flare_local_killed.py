@@ -7,9 +7,9 @@ from pathlib import Path
 
 import psutil
 
-from fedminmax.federation.flare.process_tree import is_alive
+from fedminmax.network.flare.process_tree import is_alive
 from tests.cli.command import ONE_THREAD, command
-from tests.federation.network_problem import SITES, write_tables
+from tests.network.network_problem import SITES, write_tables
 
 SECONDS = 120.0
 JOB = "nvflare.private.fed.app.client.worker_process"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.flare.kits import COORDINATOR
-from fedminmax.federation.flare.local import SERVER, LocalFederation
-from fedminmax.federation.flare.session import SECONDS_PER_LOGIN, connected, wait_for_sites
+from fedminmax.network.flare.kits import COORDINATOR
+from fedminmax.network.flare.local import SERVER, LocalFederation
+from fedminmax.network.flare.session import SECONDS_PER_LOGIN, connected, wait_for_sites
 from tests.complaints import complaint_of
-from tests.federation.network_problem import SITES
+from tests.network.network_problem import SITES
 
 # The engine leaves its sockets to the garbage collector.
 pytestmark = [
@@ -69,7 +69,7 @@ def test_a_connection_that_comes_while_others_are_closed_keeps_nobody_waiting(
 
     # It answered, and hangs before the engine connects: its system takes the connection, and hands
     # are shaken when it is let go.
-    monkeypatch.setattr("fedminmax.federation.flare.session._probe_tls", hold_once)
+    monkeypatch.setattr("fedminmax.network.flare.session._probe_tls", hold_once)
     missing: list[list[str]] = []
     attempt = threading.Thread(target=lambda: missing.append(log_in(federation)), daemon=True)
     attempt.start()

@@ -8,12 +8,12 @@ import psutil
 import pytest
 import torch
 
-from fedminmax.federation.flare.local import LocalFederation, local_federation
-from fedminmax.federation.server.log import ROUNDS_FILE, LiveRound, read_network_rounds
-from fedminmax.federation.server.run import read_members, run_folder, run_plan
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
-from tests.federation.masked_problem import FOUR_SITES, FourSites, listed_config, masked_plan
+from fedminmax.network.flare.local import LocalFederation, local_federation
+from fedminmax.network.server.log import ROUNDS_FILE, LiveRound, read_network_rounds
+from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from tests.network.masked_problem import FOUR_SITES, FourSites, listed_config, masked_plan
 
 # The engine leaves its sockets to the garbage collector.
 pytestmark = [
@@ -51,7 +51,7 @@ def test_masked_runs_between_processes_equal_unmasked_ones(
 ) -> None:
     rounds = [event for event in federation.run(plan) if isinstance(event, LiveRound)]
     assert [live.round.took_part for live in rounds] == [FOUR_SITES] * sum(r.rounds for r in RUNS)
-    plain = replace(plan, secure_sums=None)
+    plain = replace(plan, secure_aggregation=None)
     assert run_plan(plain, FourSites(folder), folder / "plain").error is None
     for number in range(len(RUNS)):
         found = read_members(run_folder(federation.results(plan), plan, number))
@@ -74,7 +74,7 @@ def test_a_round_waits_for_a_site_that_is_killed(
     rounds = read_network_rounds(run_folder(federation.results(longer), longer, 0) / ROUNDS_FILE)
     assert [entry.round for entry in rounds] == list(range(1, 41))
     assert {entry.took_part for entry in rounds} == {FOUR_SITES}
-    plain = replace(longer, secure_sums=None)
+    plain = replace(longer, secure_aggregation=None)
     assert run_plan(plain, FourSites(folder), folder / "undisturbed").error is None
     found = read_members(run_folder(federation.results(longer), longer, 0))
     right = read_members(run_folder(folder / "undisturbed", longer, 0))

@@ -15,17 +15,16 @@ import torch
 from safetensors.torch import load
 
 from fedminmax.core.errors import InputError
-from fedminmax.federation.flare.local import LocalFederation, local_federation
-from fedminmax.federation.flare.processes import OUTPUT_FILE
-from fedminmax.federation.secure.messages import UnmaskAsk, from_bytes
-from fedminmax.federation.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
-from fedminmax.federation.server.run import read_members, run_folder, run_plan
-from fedminmax.federation.site.ledger import KEPT_FOLDER, Event, LedgerEntry, read_log
-from fedminmax.federation.site.requests import Endpoint
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.messages import ORDER_NUMBERS
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums
-from tests.federation.masked_problem import FOUR_SITES, FourSites, listed_config, masked_plan
+from fedminmax.network.flare.local import LocalFederation, local_federation
+from fedminmax.network.flare.processes import OUTPUT_FILE
+from fedminmax.network.secure.messages import UnmaskAsk, from_bytes
+from fedminmax.network.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
+from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.site.ledger import KEPT_FOLDER, Event, LedgerEntry, read_log
+from fedminmax.network.site.requests import Endpoint
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.messages import ORDER_NUMBERS
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
 from tests.integration.masked_transcript import (
     BOUND,
     Exchange,
@@ -49,6 +48,7 @@ from tests.integration.other_code.masked_liar import (
     TELLS_WEST,
 )
 from tests.integration.other_code_at_south import variables_for
+from tests.network.masked_problem import FOUR_SITES, FourSites, listed_config, masked_plan
 
 # The engine leaves its sockets to the garbage collector.
 pytestmark = [
@@ -76,7 +76,7 @@ def plan(folder: Path) -> NetworkPlan:
 
 @pytest.fixture(scope="module")
 def federation(folder: Path, plan: NetworkPlan) -> Iterator[LocalFederation]:
-    assert plan.secure_sums is not None
+    assert plan.secure_aggregation is not None
     tables = {
         site: SiteSettings(folder / f"{site}.csv", allow_other_sites=True) for site in FOUR_SITES
     }
@@ -129,7 +129,7 @@ def assert_model(federation: LocalFederation, plan: NetworkPlan, folder: Path) -
     """The model is the unmasked one over the sites that took part in each round."""
     rounds = rounds_of(federation, plan)
     assert [entry.round for entry in rounds] == list(range(1, plan.runs[0].rounds + 1))
-    plain, place = replace(plan, secure_sums=None), folder / f"plain-{plan.run}"
+    plain, place = replace(plan, secure_aggregation=None), folder / f"plain-{plan.run}"
     here = folder / f"here-{plan.run}"
     here.mkdir()
     for site in FOUR_SITES:
@@ -197,7 +197,7 @@ def plain_answers(
     calls: list[Exchange], plan: NetworkPlan, folder: Path, name: str
 ) -> dict[str, list[tuple[bytes, int]]]:
     """What each site's uploads would have been without masks."""
-    plain = replace(plan, secure_sums=None)
+    plain = replace(plan, secure_aggregation=None)
     return {
         site: list(
             unmasked_numbers(calls, site, plain, folder / f"{site}.csv", folder / f"{name}-{site}")
@@ -269,7 +269,9 @@ def test_a_server_that_gives_one_site_other_group_numbers(
     federation: LocalFederation, plan: NetworkPlan, folder: Path
 ) -> None:
     """With a block of numbers for each site, the total would be a list of every site's counts."""
-    told = replace(short(plan, TELLS_WEST, 2), secure_sums=SecureSums(len(FOUR_SITES)))
+    told = replace(
+        short(plan, TELLS_WEST, 2), secure_aggregation=SecureAggregation(len(FOUR_SITES))
+    )
     hasty = replace(told, site_rules=replace(told.site_rules, give_up_after=1.0))
     with pytest.raises(InputError):
         list(federation.run(hasty))
@@ -292,7 +294,7 @@ def test_deaths_before_between_and_after_the_calls(
 ) -> None:
     """The engine ends the job of a process that dies; the next one repeats the round.
 
-    How a round goes on without a site is in ``test_flare_masked`` and ``test_one_holder``.
+    How a round goes on without a site is in ``test_flare_masked`` and ``test_masked_sites``.
     """
     deaths = short(plan, DEATHS, SERVER_DIES_IN + 1)
     list(federation.run(deaths))

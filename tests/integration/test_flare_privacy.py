@@ -10,11 +10,11 @@ from typing import Any
 import psutil
 import pytest
 
-from fedminmax.federation.flare.process_tree import is_alive
+from fedminmax.network.flare.process_tree import is_alive
 from fedminmax.runs.results import read_results
 from tests.cli.command import ONE_THREAD, command
-from tests.federation.network_problem import SITES
-from tests.federation.private_sites import private_config
+from tests.network.network_problem import SITES
+from tests.network.private_sites import private_config
 
 pytestmark = pytest.mark.slow
 SECONDS = 600.0

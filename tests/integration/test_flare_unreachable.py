@@ -14,12 +14,11 @@ import psutil
 import pytest
 
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.checkpoint import checkpoint_paths
-from fedminmax.federation.flare.local import SERVER, LocalFederation
-from fedminmax.federation.server.log import Notice
-from fedminmax.federation.server.run import OUTCOME_FILE
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SiteRules
-from tests.federation.network_problem import SITES, plan_of, write_tables
+from fedminmax.network.flare.local import SERVER, LocalFederation
+from fedminmax.network.server.log import Notice
+from fedminmax.network.server.run import OUTCOME_FILE
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SiteRules
+from fedminmax.training.checkpoint import checkpoint_paths
 from tests.integration.disturbed_runs import (
     finished_rounds,
     jobs_of,
@@ -28,6 +27,7 @@ from tests.integration.disturbed_runs import (
     stopped_run,
 )
 from tests.integration.other_code_at_south import HeldRounds
+from tests.network.network_problem import SITES, plan_of, write_tables
 
 # The engine leaves its sockets to the garbage collector.
 pytestmark = [

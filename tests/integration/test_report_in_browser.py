@@ -45,7 +45,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "census": ((60, 240, 9), (0, 500, 20_000)),
     }
     first = write_run(folder / "a", **numbers, warnings=["Few rows."])
-    second = write_run(folder / "b", **numbers, name="AFL", weights_over="holders")
+    second = write_run(folder / "b", **numbers, name="AFL", weights_over="sites")
     path = folder / "report.html"
     path.write_text(render_report(build_report(read_runs([first, second])), "1.0"))
     return path

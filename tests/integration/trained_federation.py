@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.flare.kits import ONE_PERSON
-from fedminmax.federation.flare.local import LocalFederation, local_federation
-from fedminmax.federation.server.log import LiveRound
-from fedminmax.federation.server.run import run_folder
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
-from tests.federation.network_problem import SITES, plan_of, write_tables
+from fedminmax.network.flare.kits import ONE_PERSON
+from fedminmax.network.flare.local import LocalFederation, local_federation
+from fedminmax.network.server.log import LiveRound
+from fedminmax.network.server.run import run_folder
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from tests.network.network_problem import SITES, plan_of, write_tables
 
 ROUNDS = 3
 MEMBER = "member@fedminmax.org"

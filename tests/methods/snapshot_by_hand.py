@@ -16,7 +16,7 @@ def models_on_the_way(
     eta: float,
     steps: int,
 ) -> list[Vector]:
-    """Return theta^{(0)}, ..., theta^{(steps)} of one holder on its weighted mean loss."""
+    """Return theta^{(0)}, ..., theta^{(steps)} of one site on its weighted mean loss."""
     models = [theta]
     for _ in range(steps):
         gradient = brier_gradient(problem, models[-1], x, y, row_weights) / len(y)

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from benchmarks.ablated_server import AblatedServer
 from fedminmax.core.losses import brier_loss
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.shared.first_order_server import FirstOrderState
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 
 ROUNDS = 40
 
@@ -24,7 +24,7 @@ def tries(method: Any) -> list[FirstOrderState]:
     y = (x[:, 0] * (group - 1) + 0.3 * x[:, 1] > 0).long()
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
-    federation = InProcessFederation(model, brier_loss, [(x, y, group)])
+    federation = Simulation(model, brier_loss, [(x, y, group)])
     return [done.progress.state for done in train(federation, method, rounds=ROUNDS)]
 
 

@@ -1,12 +1,12 @@
-"""AFL (Mohri et al. 2019, non-stochastic) against a numpy loop over the holders."""
+"""AFL (Mohri et al. 2019, non-stochastic) against a numpy loop over the sites."""
 
 import numpy as np
 import pytest
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL, AFLStart
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.train import train
 from tests.oracles import afl_by_hand
 from tests.problems import Vector, softmax_problem, to_numpy
 
@@ -27,7 +27,7 @@ def test_trajectory(start: str, expected: Vector, rate: float) -> None:
         theta = to_numpy(done.parameters(Iterate.LAST))
         np.testing.assert_allclose(theta, trace.thetas[done.number], atol=1e-12)
         np.testing.assert_allclose(to_numpy(done.weights), trace.weights[done.number], atol=1e-12)
-        risks = to_numpy(done.total.holder_risks)
+        risks = to_numpy(done.total.site_risks)
         np.testing.assert_allclose(risks, trace.risks[done.number - 1], atol=1e-12)
     np.testing.assert_allclose(
         to_numpy(rounds[-1].parameters(Iterate.AVERAGE)), trace.average, atol=1e-12
@@ -39,7 +39,7 @@ def test_trajectory(start: str, expected: Vector, rate: float) -> None:
     )
 
 
-def test_scaling_divides_the_rate_by_holders_per_group() -> None:
+def test_scaling_divides_the_rate_by_sites_per_group() -> None:
     federation = softmax_problem([[2, 1], [2, 2], [1, 1], [2, 3], [1, 0], [0, 1]]).federation()
     method = AFL(adversary_rate=0.6, scale_adversary_rate=True)
     assert initial_progress(federation, method).state.rate == pytest.approx(0.2, abs=1e-16)

@@ -1,4 +1,4 @@
-"""AFLFast: Lemma 1's games by hand, and FedMinMaxFast where every holder is a group."""
+"""AFLFast: Lemma 1's games by hand, and FedMinMaxFast where every site is a group."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.epigraph import lowest_maximum
 from tests.methods.test_fast_networks import by_group, network
 from tests.methods.test_fedminmax_fast import classes
@@ -19,12 +19,12 @@ from tests.problems import Vector
 Rows = tuple[Tensor, Tensor, Tensor]
 
 
-def holder(zeros: int, ones: int) -> Rows:
+def site(zeros: int, ones: int) -> Rows:
     group = torch.tensor([0] * zeros + [1] * ones)
     return torch.ones(len(group), 1).double(), group.double(), group
 
 
-@pytest.mark.filterwarnings("ignore:holder 1 has no rows")
+@pytest.mark.filterwarnings("ignore:site 1 has no rows")
 @pytest.mark.parametrize("method", [AFLFast(), AFLFast(curvature=False)])
 @pytest.mark.parametrize(
     ("ones", "theta", "weights"),
@@ -35,15 +35,13 @@ def test_lemma_1_by_hand(
 ) -> None:
     """r_k = (1 - q_k) theta^2 + q_k (theta - 1)^2 with q_k the share of ones.
 
-    With q = 0.1, 0.4 holder 1 is worst at its own minimum, 0.4; with 0.1, 0.7 both are equal at
-    theta = 0.5, where sum lambda_k q_k = 0.5. A third holder has no rows, and no weight.
+    With q = 0.1, 0.4 site 1 is worst at its own minimum, 0.4; with 0.1, 0.7 both are equal at
+    theta = 0.5, where sum lambda_k q_k = 0.5. A third site has no rows, and no weight.
     """
     first, second = ones
-    nobody = tuple(part[:0] for part in holder(1, 1))
-    holders = [holder(10 - first, first), nobody, holder(10 - second, second)]
-    federation = InProcessFederation(
-        nn.Linear(1, 1, bias=False).double(), squared_error_loss, holders
-    )
+    nobody = tuple(part[:0] for part in site(1, 1))
+    sites = [site(10 - first, first), nobody, site(10 - second, second)]
+    federation = Simulation(nn.Linear(1, 1, bias=False).double(), squared_error_loss, sites)
     *_, last = train(federation, method, rounds=2 if method.curvature else 150)
     assert float(last.members) == pytest.approx(theta, abs=1e-8 if method.curvature else 1e-7)
     expected = [weights[0], 0.0, weights[1]]
@@ -51,62 +49,62 @@ def test_lemma_1_by_hand(
 
 
 @pytest.mark.parametrize("model", [nn.Linear(3, 2).double(), network(0)])
-def test_holders_that_are_groups_are_played_for_as_groups(model: nn.Module) -> None:
+def test_sites_that_are_groups_are_played_for_as_groups(model: nn.Module) -> None:
     rows = classes(3, 3, 3, 2)
-    federation = InProcessFederation(model, brier_loss, by_group(rows))
-    *_, over_holders = train(federation, AFLFast(gap=0.0), rounds=8)
+    federation = Simulation(model, brier_loss, by_group(rows))
+    *_, over_sites = train(federation, AFLFast(gap=0.0), rounds=8)
     *_, over_groups = train(federation, FedMinMaxFast(gap=0.0), rounds=8)
-    torch.testing.assert_close(over_holders.members, over_groups.members, atol=1e-9, rtol=1e-9)
-    torch.testing.assert_close(over_holders.weights, over_groups.weights, atol=1e-7, rtol=0.0)
+    torch.testing.assert_close(over_sites.members, over_groups.members, atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(over_sites.weights, over_groups.weights, atol=1e-7, rtol=0.0)
 
 
 def test_the_objective_is_that_of_afl() -> None:
-    """Holders of mixed groups: AFL, run long, comes down to the worst holder's risk of AFLFast.
+    """Sites of mixed groups: AFL, run long, comes down to the worst site's risk of AFLFast.
 
-    Its average model, and so its worst holder's risk, tends to the minimum from above.
+    Its average model, and so its worst site's risk, tends to the minimum from above.
     """
     torch.manual_seed(0)
-    holders = []
+    sites = []
     for number, zeros in enumerate((30, 18, 6)):
         x, group = torch.randn(36, 2).double(), torch.tensor([0] * zeros + [1] * (36 - zeros))
         y = (x[:, 0] + (number - group) * x[:, 1] + 0.5 * torch.randn(36).double() > 0).long()
-        holders.append((x, y, group))
-    federation = InProcessFederation(nn.Linear(2, 2).double(), brier_loss, holders)
+        sites.append((x, y, group))
+    federation = Simulation(nn.Linear(2, 2).double(), brier_loss, sites)
 
-    def worst_holder(parameters: Tensor) -> float:
+    def worst_site(parameters: Tensor) -> float:
         model = federation.model(parameters)
         with torch.no_grad():
-            return max(float(brier_loss(model(x), y).mean()) for x, y, _ in holders)
+            return max(float(brier_loss(model(x), y).mean()) for x, y, _ in sites)
 
     *_, fast = train(federation, AFLFast(gap=0.0), rounds=30)
     *_, slow = train(federation, AFL(learning_rate=1.0, adversary_rate=0.1), rounds=1500)
-    lowest = worst_holder(fast.members[0])
+    lowest = worst_site(fast.members[0])
     over_groups = list(train(federation, FedMinMaxFast(gap=0.0), rounds=30))[-1]
-    assert -1e-9 < worst_holder(slow.parameters()) - lowest < 1e-3
-    assert worst_holder(over_groups.members[0]) > lowest + 3e-3
+    assert -1e-9 < worst_site(slow.parameters()) - lowest < 1e-3
+    assert worst_site(over_groups.members[0]) > lowest + 3e-3
 
 
 @pytest.mark.parametrize(("loss", "outputs"), [(cross_entropy_loss, 2), (squared_error_loss, 1)])
-def test_bounds_of_the_worst_holder_enclose_what_another_solver_finds(
+def test_bounds_of_the_worst_site_enclose_what_another_solver_finds(
     loss: Loss, outputs: int
 ) -> None:
-    """Four holders of unlike sizes and mixed groups; the optimum over holders is SLSQP's."""
+    """Four sites of unlike sizes and mixed groups; the optimum over sites is SLSQP's."""
     ridge, rng = 0.02, np.random.default_rng(1)
-    holders: list[Rows] = []
+    sites: list[Rows] = []
     for number, rows in enumerate((40, 25, 12, 60)):
         x = torch.from_numpy(rng.normal(size=(rows, 2)) * (1 + number))
         noisy = x[:, 0] + (number - 1) * x[:, 1] + torch.from_numpy(rng.normal(size=rows))
         y = (noisy > 0).long() if outputs == 2 else noisy
-        holders.append((x, y, torch.from_numpy(rng.integers(0, 2, rows))))
+        sites.append((x, y, torch.from_numpy(rng.integers(0, 2, rows))))
     model = nn.Linear(2, outputs).double()
-    federation = InProcessFederation(model, loss, holders, ridge=ridge)
+    federation = Simulation(model, loss, sites, ridge=ridge)
 
     def risks(theta: Vector) -> tuple[Vector, Vector]:
         point = torch.from_numpy(np.array(theta)).requires_grad_()
         weight, bias = point[: 2 * outputs].reshape(outputs, 2), point[2 * outputs :]
         values = [
             loss(nn.functional.linear(x, weight, bias), y).mean() + 0.5 * ridge * point @ point
-            for x, y, _ in holders
+            for x, y, _ in sites
         ]
         slopes = [torch.autograd.grad(value, point, retain_graph=True)[0] for value in values]
         return torch.stack(values).detach().numpy(), torch.stack(slopes).numpy()
@@ -115,7 +113,7 @@ def test_bounds_of_the_worst_holder_enclose_what_another_solver_finds(
     *_, last = train(federation, AFLFast(gap=1e-7), rounds=30)
     proved = last.certificate
     assert proved is not None
-    assert (proved.players, last.number < 30) == ("holder", True)
+    assert (proved.players, last.number < 30) == ("site", True)
     assert proved.lower <= best * (1 + 1e-9)
     assert best <= proved.upper * (1 + 1e-9)
     assert proved.gap <= 1e-7

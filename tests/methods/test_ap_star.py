@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fedminmax.data.synthetic import MINIMAX_RISKS
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.ap_star import APStar, move_towards
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.train import train
 from tests import sides
 from tests.complaints import complaint_of
 from tests.fits_by_hand import Pooled
@@ -105,7 +105,7 @@ def test_before_the_first_fit_the_answer_is_the_initial_model() -> None:
 
 
 def test_a_fit_seen_by_some_groups_alone_is_never_the_best() -> None:
-    """Holder 1 alone has group 1: without it, the worst risk of all groups is not known."""
+    """Site 1 alone has group 1: without it, the worst risk of all groups is not known."""
     problem = softmax_problem([[6, 0], [0, 6]], seed=3)
     method = APStar(0.5, 1)
     for done in train(problem.federation(), method, rounds=20, participation=0.5):

@@ -17,7 +17,7 @@ from fedminmax.methods.method import needs_each_reply, takes_one_step
 
 
 def method_classes() -> set[type]:
-    """Every record in the room of methods that says what holders reveal."""
+    """Every record in the room of methods that says what sites reveal."""
     modules = [module.name for module in pkgutil.iter_modules(methods.__path__)]
     names = [vars(importlib.import_module(f"fedminmax.methods.{module}")) for module in modules]
     return {
@@ -52,10 +52,10 @@ def test_a_method_shows_vectors_exactly_if_it_takes_them(key: str) -> None:
 
 @pytest.mark.parametrize("key", list(CARDS))
 def test_whose_weights_a_card_names_is_whose_they_are(key: str) -> None:
-    """Of two groups, three holders and two classes no two kinds of weights are equally many."""
+    """Of two groups, three sites and two classes no two kinds of weights are equally many."""
     census = Census(torch.tensor([[3, 1], [2, 2], [0, 4]]), classes=2)
     state = CARDS[key].build({}).init(torch.zeros(4), census)
-    sizes = {Weights.NONE: 0, Weights.GROUPS: 2, Weights.HOLDERS: 3, Weights.CELLS: 4}
+    sizes = {Weights.NONE: 0, Weights.GROUPS: 2, Weights.SITES: 3, Weights.CELLS: 4}
     assert len(state.weights) == sizes[CARDS[key].weights]
 
 

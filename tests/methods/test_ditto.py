@@ -7,11 +7,11 @@ from torch import nn
 
 from fedminmax.core.losses import brier_loss, squared_error_loss
 from fedminmax.core.messages import RoundKey
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.fedavg import FedAvg
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.cnn_problem import image_rows, mean_gradient, small_cnn, start_vector
 from tests.complaints import complaint_of
 from tests.oracles import brier_gradient, fedavg_by_hand
@@ -41,7 +41,7 @@ def test_the_server_sees_fedavg_to_the_last_bit(pull: float, batch_size: int | N
     )
     for one, other in both:
         assert torch.equal(one.parameters(), other.parameters())
-        for name in ("step", "group_loss", "group_count", "holder_loss", "statistics"):
+        for name in ("step", "group_loss", "group_count", "site_loss", "statistics"):
             assert torch.equal(getattr(one.total, name), getattr(other.total, name))
         assert (one.total.scale, one.total.curvature) == (other.total.scale, other.total.curvature)
         evaluations = one.progress.gradient_evaluations
@@ -52,7 +52,7 @@ def test_personal_training_does_not_disturb_a_model_that_draws_random_numbers() 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 3)).double()
     one, other = (
-        list(train(InProcessFederation(model, brier_loss, PROBLEM.holders), method, rounds=3))
+        list(train(Simulation(model, brier_loss, PROBLEM.sites), method, rounds=3))
         for method in (Ditto(1.0, 0.3, epochs=2), FedAvg(0.3, epochs=2))
     )
     assert torch.equal(one[-1].parameters(), other[-1].parameters())
@@ -67,8 +67,8 @@ def test_personal_models_by_hand(pull: float, rate: float | None) -> None:
     for done in train(PROBLEM.federation(), method, rounds=5):
         theta = thetas[done.number - 1]
         personal = [
-            _personal_steps(PROBLEM, holder, v, theta, pull, rate or 0.3, steps=3)
-            for holder, v in enumerate(personal)
+            _personal_steps(PROBLEM, site, v, theta, pull, rate or 0.3, steps=3)
+            for site, v in enumerate(personal)
         ]
         np.testing.assert_allclose(to_numpy(done.progress.kept), personal, atol=1e-12)
         if pull == 0:
@@ -80,9 +80,9 @@ def test_personal_models_by_hand(pull: float, rate: float | None) -> None:
 
 
 def _personal_steps(
-    problem: Problem, holder: int, v: Vector, theta: Vector, pull: float, eta: float, steps: int
+    problem: Problem, site: int, v: Vector, theta: Vector, pull: float, eta: float, steps: int
 ) -> Vector:
-    x, y, _ = problem.numpy_rows()[holder]
+    x, y, _ = problem.numpy_rows()[site]
     for _ in range(steps):
         gradient = brier_gradient(problem, v, x, y, np.full(len(y), 1.0 / len(y)))
         v = v - eta * (gradient + pull * (v - theta))
@@ -90,7 +90,7 @@ def _personal_steps(
 
 
 def test_both_models_take_the_same_batches() -> None:
-    """A single holder without a pull: its personal model is the model for all."""
+    """A single site without a pull: its personal model is the model for all."""
     problem = softmax_problem([[6, 5]], seed=2)
     method = Ditto(0.0, 0.3, epochs=3, batch_size=2)
     for done in train(problem.federation(), method, rounds=4):
@@ -106,17 +106,17 @@ def test_a_personal_model_ends_at_its_regularised_optimum(pull: float) -> None:
 
     F_k = mean (x v - y)^2 has H = 2 X'X / n and H c_k = 2 X'y / n.
     """
-    holders = _regression_rows()
+    sites = _regression_rows()
     model = nn.Linear(2, 1, bias=False, dtype=torch.float64)
     nn.init.constant_(model.weight, 0.5)
-    federation = InProcessFederation(model, squared_error_loss, holders)
+    federation = Simulation(model, squared_error_loss, sites)
     method = Ditto(pull, 0.2, epochs=50, batch_size=None)
     start = initial_progress(federation, method)
     order, kept = method.order(start.state, RoundKey(0, 1)), start.kept
     for _ in range(8):
         _, kept = federation.ask_keeping(method, order, [0, 1, 2], kept)
     theta = np.full(2, 0.5)
-    for own, (x, y, _) in zip(to_numpy(kept), holders, strict=True):
+    for own, (x, y, _) in zip(to_numpy(kept), sites, strict=True):
         features, targets = to_numpy(x), to_numpy(y)
         hessian = 2.0 * features.T @ features / len(targets)
         pulled = 2.0 * features.T @ targets / len(targets) + pull * theta
@@ -138,8 +138,8 @@ def _regression_rows() -> list[Rows]:
 @pytest.mark.parametrize("pull", [0.25, 1.0, 4.0])
 def test_with_the_model_for_all_converged_too(pull: float) -> None:
     """H = 1: theta is the mean of all rows, v_k = (c_k + lambda theta) / (1 + lambda)."""
-    holders = [points([[[0.0]], [[1.0]]]), points([[[5.0]], [[6.0]]]), points([[[2.0]] * 4])]
-    federation = quadratic_federation([9.0], holders)
+    sites = [points([[[0.0]], [[1.0]]]), points([[[5.0]], [[6.0]]]), points([[[2.0]] * 4])]
+    federation = quadratic_federation([9.0], sites)
     method = Ditto(pull, 0.2, epochs=1, batch_size=None)
     done = list(train(federation, method, rounds=130))[-1]
     theta, centres = 20.0 / 8.0, np.array([0.5, 5.5, 2.0])
@@ -148,29 +148,29 @@ def test_with_the_model_for_all_converged_too(pull: float) -> None:
     np.testing.assert_allclose(to_numpy(done.progress.kept)[:, 0], expected, atol=1e-9)
 
 
-def test_a_holder_that_does_not_take_part_keeps_its_model() -> None:
+def test_a_site_that_does_not_take_part_keeps_its_model() -> None:
     federation, method = PROBLEM.federation(), Ditto(1.0, 0.3, epochs=2, batch_size=2)
     kept = initial_progress(federation, method).kept
     assert torch.equal(kept, torch.from_numpy(PROBLEM.start).repeat(4, 1))
     for done in train(federation, method, rounds=8, participation=0.5):
-        for holder in range(4):
-            same = torch.equal(done.progress.kept[holder], kept[holder])
-            assert same == (holder not in done.participants)
+        for site in range(4):
+            same = torch.equal(done.progress.kept[site], kept[site])
+            assert same == (site not in done.participants)
         kept = done.progress.kept
 
 
 def test_the_pull_on_a_cnn_is_taken_weight_by_weight() -> None:
     """Against autograd on the plain model: its convolutions are stored in another order."""
-    holders = [image_rows(7, seed=0), image_rows(5, seed=1)]
-    federation = InProcessFederation(small_cnn(), brier_loss, holders)
+    sites = [image_rows(7, seed=0), image_rows(5, seed=1)]
+    federation = Simulation(small_cnn(), brier_loss, sites)
     method = Ditto(2.0, 0.3, personal_rate=0.1, epochs=3, batch_size=None)
     theta = start_vector(small_cnn())
     personal = [theta, theta]
     for done in train(federation, method, rounds=3):
-        for holder, rows in enumerate(holders):
+        for site, rows in enumerate(sites):
             for _ in range(3):
-                v = personal[holder]
-                personal[holder] = v - 0.1 * (mean_gradient(v, rows) + 2.0 * (v - theta))
+                v = personal[site]
+                personal[site] = v - 0.1 * (mean_gradient(v, rows) + 2.0 * (v - theta))
         expected = torch.stack(personal)
         torch.testing.assert_close(done.progress.kept, expected, rtol=0, atol=1e-12)
         theta = done.parameters()

@@ -10,11 +10,11 @@ import torch
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.drfa import DRFA
 from fedminmax.methods.fedavg import FedAvg
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.train import train
 from tests.complaints import complaint_of
 from tests.methods.all_lots import all_draws, assert_frequencies
 from tests.methods.snapshot_by_hand import models_on_the_way, plain
@@ -51,11 +51,11 @@ def test_one_full_step_is_afl_whose_adversary_sees_the_new_model(gamma: float) -
     assert same == (gamma == 0.0)
 
 
-@pytest.mark.parametrize("holders_drawn", [None, 2])
-def test_the_paper_loop_with_the_lots_that_were_drawn(holders_drawn: int | None) -> None:
+@pytest.mark.parametrize("sites_drawn", [None, 2])
+def test_the_paper_loop_with_the_lots_that_were_drawn(sites_drawn: int | None) -> None:
     eta, gamma, tau = 0.3, 0.2, 3
     method = DRFA(
-        eta, gamma, steps=tau, batch_size=None, holders_drawn=holders_drawn, start=AFLStart.UNIFORM
+        eta, gamma, steps=tau, batch_size=None, sites_drawn=sites_drawn, start=AFLStart.UNIFORM
     )
     federation = PROBLEM.federation()
     state = initial_progress(federation, method).state
@@ -68,7 +68,7 @@ def test_the_paper_loop_with_the_lots_that_were_drawn(holders_drawn: int | None)
         )
         assert open_question is not None
         told = to_numpy(open_question.weights)
-        if holders_drawn is None:
+        if sites_drawn is None:
             np.testing.assert_allclose(counts, weights, atol=1e-10)
             assert told.tolist() == [1.0, 1.0, 1.0]
         own = [
@@ -94,7 +94,7 @@ def test_the_paper_loop_with_the_lots_that_were_drawn(holders_drawn: int | None)
 def test_v_is_unbiased_for_the_risks_at_the_snapshot(draws: int) -> None:
     """All lots with their chances; inside the simplex a step is rate * (v - mean of v)."""
     federation, rate = PROBLEM.federation(), 1e-3
-    method = DRFA(0.3, rate / 2, steps=2, batch_size=None, holders_drawn=draws)
+    method = DRFA(0.3, rate / 2, steps=2, batch_size=None, sites_drawn=draws)
     snapshot = torch.from_numpy(PROBLEM.start + 0.5)
     state = replace(
         initial_progress(federation, method).state,
@@ -112,7 +112,7 @@ def test_v_is_unbiased_for_the_risks_at_the_snapshot(draws: int) -> None:
     np.testing.assert_allclose(ascent, risks - risks.mean(), atol=1e-10)
 
 
-def test_a_drawn_holder_tells_the_loss_of_a_uniformly_drawn_batch() -> None:
+def test_a_drawn_site_tells_the_loss_of_a_uniformly_drawn_batch() -> None:
     targets, draws = [1.0, 2.0, 4.0], 300
     federation = quadratic_federation([0.0], [points([[[y] for y in targets]])])
     method = DRFA(batch_size=1)
@@ -123,7 +123,7 @@ def test_a_drawn_holder_tells_the_loss_of_a_uniformly_drawn_batch() -> None:
         question = method.ask_again(asked, RoundKey(0, number))
         assert question is not None
         reply = federation.ask(method, question, [0])
-        told[float(reply.holder_loss[0])] += 1
+        told[float(reply.site_loss[0])] += 1
     assert set(told) == {0.5, 2.0, 8.0}
     spread = (draws * 2 / 9) ** 0.5
     assert all(abs(count - draws / 3) < 5 * spread for count in told.values())
@@ -131,7 +131,7 @@ def test_a_drawn_holder_tells_the_loss_of_a_uniformly_drawn_batch() -> None:
 
 def test_lots_fall_by_lambda_then_evenly_and_every_step_is_as_likely() -> None:
     federation, rounds = PROBLEM.federation(), 600
-    method = DRFA(steps=4, holders_drawn=2)
+    method = DRFA(steps=4, sites_drawn=2)
     state = replace(
         initial_progress(federation, method).state,
         weights=torch.from_numpy(LAMBDA),
@@ -166,7 +166,7 @@ def test_without_adversary_and_lots_it_is_fedavg() -> None:
 
 
 def test_lots_and_batches_follow_the_seed() -> None:
-    method = DRFA(0.3, 0.2, steps=3, batch_size=2, holders_drawn=2)
+    method = DRFA(0.3, 0.2, steps=3, batch_size=2, sites_drawn=2)
 
     def run(seed: int) -> torch.Tensor:
         rounds = list(train(PROBLEM.federation(), method, rounds=6, seed=seed))
@@ -193,7 +193,7 @@ def test_what_cannot_be_counted_is_refused() -> None:
     for name, action in (
         ("steps", lambda: DRFA(steps=0)),
         ("batch_size", lambda: DRFA(batch_size=0)),
-        ("holders_drawn", lambda: DRFA(holders_drawn=0)),
+        ("sites_drawn", lambda: DRFA(sites_drawn=0)),
     ):
         assert f"{name} = 0; give a whole number of at least 1" in complaint_of(action)
     assert "adversary_rate = -1" in complaint_of(lambda: DRFA(adversary_rate=-1.0))

@@ -26,7 +26,7 @@ FEATURES = 3
 def told_of(
     loss: str, outputs: int, x: Tensor, theta: Tensor
 ) -> tuple[Tensor, Tensor, ReportedCurvature]:
-    """Return an honest holder's curvature sums, their limits and the told matrices."""
+    """Return an honest site's curvature sums, their limits and the told matrices."""
     group = torch.arange(len(x)) % 2
     y = torch.zeros(len(x), dtype=torch.float64 if loss == "squared_error" else torch.int64)
     structure = LinearStructure(outputs, FEATURES, intercept=True, loss=loss)
@@ -34,7 +34,7 @@ def told_of(
     limits = row_limits([nn.Linear(FEATURES, outputs)], theta, LOSSES_BY_NAME[loss])
     length = math.sqrt(float(x.square().sum()) + len(x))
     sender = Sender(
-        0, torch.bincount(group, minlength=2), holders=1, limits=limits, lengths=RowLengths(length)
+        0, torch.bincount(group, minlength=2), sites=1, limits=limits, lengths=RowLengths(length)
     )
     reply = replace(zero_sums(0, 2, 0), statistics=sums)
     layout = layout_of(len(theta), sender)

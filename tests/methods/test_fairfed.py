@@ -7,10 +7,10 @@ from torch import nn
 
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.parity import Parity
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.fairfed import FairFed
 from fedminmax.methods.fedavg import FedAvg
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.oracles import brier_gradient, project_by_bisection
 from tests.parity_problems import Labels, answers, pooled_rows, rates
 from tests.problems import Problem, Rows, Vector, softmax_problem, to_numpy
@@ -40,12 +40,12 @@ def signs(rows: list[tuple[int, int, int]]) -> Rows:
     return torch.tensor(x).double().unsqueeze(1), torch.tensor(y), torch.tensor(group)
 
 
-def omega_after_one_round(holders: list[Rows], method: FairFed) -> torch.Tensor:
+def omega_after_one_round(sites: list[Rows], method: FairFed) -> torch.Tensor:
     model = nn.Linear(1, 2, dtype=torch.float64)
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[-1.0], [1.0]]))
         model.bias.zero_()
-    federation = InProcessFederation(model, brier_loss, holders)
+    federation = Simulation(model, brier_loss, sites)
     return next(train(federation, method, rounds=1)).weights
 
 
@@ -69,14 +69,14 @@ def test_omega_by_hand_under_equal_opportunity() -> None:
     assert omega.tolist() == pytest.approx([0.31, 0.36, 0.33], abs=1e-12)
 
 
-def test_holders_of_one_group_are_compared_by_accuracy() -> None:
+def test_sites_of_one_group_are_compared_by_accuracy() -> None:
     """Accuracies 1, 0, 1/2 and 3/5 over all: Delta = .4, .6, .1 with mean 1.1 / 3."""
-    holders = [
+    sites = [
         signs([(1, 1, 0), (-1, 0, 0)]),
         signs([(1, 0, 1)]),
         signs([(1, 1, 1), (1, 0, 1)]),
     ]
-    omega = omega_after_one_round(holders, FairFed(0.5, epochs=1, batch_size=None))
+    omega = omega_after_one_round(sites, FairFed(0.5, epochs=1, batch_size=None))
     mean = 1.1 / 3
     expected = [0.4 - 0.5 * (0.4 - mean), 0.2 - 0.5 * (0.6 - mean), 0.4 - 0.5 * (0.1 - mean)]
     assert omega.tolist() == pytest.approx(expected, abs=1e-12)

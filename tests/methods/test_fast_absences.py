@@ -1,4 +1,4 @@
-"""The fast servers when holders are missing, now and then or in every round."""
+"""The fast servers when sites are missing, now and then or in every round."""
 
 import math
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.messages import RoundKey
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.one_round import run_round
-from fedminmax.federation.train import train
 from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.shared.fast_server import FastState
 from fedminmax.methods.shared.first_order_server import FirstOrderState
 from fedminmax.methods.shared.trial import new_trial
+from fedminmax.training.one_round import run_round
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.methods.test_fast_networks import network, worst_risk
 from tests.methods.test_fedminmax_fast import classes
 
@@ -25,8 +25,8 @@ Rows = tuple[Tensor, Tensor, Tensor]
 METHOD = FedMinMaxFast(gap=0.0)
 
 
-def easy_and_hard_holders(seed: int = 3) -> tuple[list[Rows], Rows]:
-    """Four holders; at the last one labels do not follow the features."""
+def easy_and_hard_sites(seed: int = 3) -> tuple[list[Rows], Rows]:
+    """Four sites; at the last one labels do not follow the features."""
     x, y, group = classes(seed, 3, 3, 2, rows=400)
     part = torch.arange(len(group)) % 4
     y = torch.where(part == 3, torch.arange(len(group)) // 4 % 2, y)
@@ -35,9 +35,9 @@ def easy_and_hard_holders(seed: int = 3) -> tuple[list[Rows], Rows]:
 
 
 def state_after(
-    federation: InProcessFederation, rounds: Sequence[Sequence[int]], method: FedMinMaxFast = METHOD
+    federation: Simulation, rounds: Sequence[Sequence[int]], method: FedMinMaxFast = METHOD
 ) -> FastState:
-    """Return the state after rounds with these holders."""
+    """Return the state after rounds with these sites."""
     state = method.init(federation.initial_parameters, federation.census)
     for number, participants in enumerate(rounds, start=1):
         key = RoundKey(0, number)
@@ -58,10 +58,8 @@ EVERYBODY, WITHOUT_HARD = (0, 1, 2, 3), (0, 1, 2)
 @pytest.mark.parametrize("absent", [{2}, {2, 3, 7}, {1}, {1, 2, 3, 4, 5, 6, 7}])
 def test_after_an_absence_a_linear_model_is_proved_as_without_one(absent: set[int]) -> None:
     """On easier rows the risk is lower: nothing that is measured on all rows could beat it."""
-    holders, _ = easy_and_hard_holders()
-    federation = InProcessFederation(
-        nn.Linear(3, 2).double(), cross_entropy_loss, holders, ridge=1e-3
-    )
+    sites, _ = easy_and_hard_sites()
+    federation = Simulation(nn.Linear(3, 2).double(), cross_entropy_loss, sites, ridge=1e-3)
     rounds = [WITHOUT_HARD if number in absent else EVERYBODY for number in range(1, 31)]
     never, now_and_then = (
         state_after(federation, each).certificate for each in ([EVERYBODY] * 20, rounds)
@@ -73,8 +71,8 @@ def test_after_an_absence_a_linear_model_is_proved_as_without_one(absent: set[in
 
 
 def test_after_an_absence_a_network_trains_on() -> None:
-    holders, rows = easy_and_hard_holders()
-    federation = InProcessFederation(network(0), brier_loss, holders)
+    sites, rows = easy_and_hard_sites()
+    federation = Simulation(network(0), brier_loss, sites)
     rounds = [WITHOUT_HARD if number % 5 == 3 else EVERYBODY for number in range(1, 101)]
     start, never, now_and_then = (
         worst_risk(federation.model(parameters), brier_loss, rows)
@@ -88,9 +86,9 @@ def test_after_an_absence_a_network_trains_on() -> None:
 
 
 def test_a_candidate_is_sent_again_a_few_times_and_then_training_goes_on() -> None:
-    holders, _ = easy_and_hard_holders()
+    sites, _ = easy_and_hard_sites()
     for model in (nn.Linear(3, 2).double(), network(0)):
-        federation = InProcessFederation(model, brier_loss, holders)
+        federation = Simulation(model, brier_loss, sites)
         started = [EVERYBODY] * 2
         sent = [
             state_after(federation, started + [WITHOUT_HARD] * missed).parameters
@@ -101,10 +99,10 @@ def test_a_candidate_is_sent_again_a_few_times_and_then_training_goes_on() -> No
         assert not torch.equal(sent[5], sent[4])
 
 
-def test_after_a_lost_holder_a_complete_round_is_the_new_baseline() -> None:
+def test_after_a_lost_site_a_complete_round_is_the_new_baseline() -> None:
     """Its level is measured, not smoothed; the next absence does not hold up training again."""
-    holders, rows = easy_and_hard_holders()
-    federation = InProcessFederation(network(0), brier_loss, holders)
+    sites, rows = easy_and_hard_sites()
+    federation = Simulation(network(0), brier_loss, sites)
     rounds = [EVERYBODY, *[WITHOUT_HARD] * 20, EVERYBODY]
     back = state_after(federation, rounds)
     assert isinstance(back, FirstOrderState)
@@ -118,11 +116,11 @@ def test_after_a_lost_holder_a_complete_round_is_the_new_baseline() -> None:
 
 @pytest.mark.parametrize("loss", [cross_entropy_loss, brier_loss])
 @pytest.mark.parametrize("participation", [0.5, 0.25])
-def test_with_changing_holders_a_linear_model_comes_near_the_optimum(
+def test_with_changing_sites_a_linear_model_comes_near_the_optimum(
     loss: Loss, participation: float
 ) -> None:
-    holders, rows = easy_and_hard_holders()
-    federation = InProcessFederation(nn.Linear(3, 2).double(), loss, holders, ridge=1e-3)
+    sites, rows = easy_and_hard_sites()
+    federation = Simulation(nn.Linear(3, 2).double(), loss, sites, ridge=1e-3)
     *_, whole = train(federation, METHOD, rounds=20)
     *_, part = train(federation, METHOD, rounds=200, participation=participation)
     best, found = (
@@ -131,10 +129,10 @@ def test_with_changing_holders_a_linear_model_comes_near_the_optimum(
     assert found == pytest.approx(best, rel=0.02)
 
 
-def test_with_changing_holders_squared_error_comes_near_the_optimum() -> None:
-    holders, (x, y, group) = easy_and_hard_holders()
-    holders = [(own, target.double(), groups) for own, target, groups in holders]
-    federation = InProcessFederation(nn.Linear(3, 1).double(), squared_error_loss, holders)
+def test_with_changing_sites_squared_error_comes_near_the_optimum() -> None:
+    sites, (x, y, group) = easy_and_hard_sites()
+    sites = [(own, target.double(), groups) for own, target, groups in sites]
+    federation = Simulation(nn.Linear(3, 1).double(), squared_error_loss, sites)
     *_, whole = train(federation, METHOD, rounds=2)
     *_, part = train(federation, METHOD, rounds=200, participation=0.5)
     best, found = (
@@ -144,31 +142,29 @@ def test_with_changing_holders_squared_error_comes_near_the_optimum() -> None:
     assert found == pytest.approx(best, rel=0.02)
 
 
-def test_with_changing_holders_the_worst_holder_comes_near_its_optimum() -> None:
-    """A holder is a player of AFL: in a round it is there with all of its rows, or not at all."""
-    holders, _ = easy_and_hard_holders()
-    federation = InProcessFederation(
-        nn.Linear(3, 2).double(), cross_entropy_loss, holders, ridge=1e-3
-    )
+def test_with_changing_sites_the_worst_site_comes_near_its_optimum() -> None:
+    """A site is a player of AFL: in a round it is there with all of its rows, or not at all."""
+    sites, _ = easy_and_hard_sites()
+    federation = Simulation(nn.Linear(3, 2).double(), cross_entropy_loss, sites, ridge=1e-3)
     method = AFLFast(gap=0.0)
     *_, whole = train(federation, method, rounds=20)
     *_, part = train(federation, method, rounds=100, participation=0.5)
 
-    def worst_holder(parameters: Tensor) -> float:
+    def worst_site(parameters: Tensor) -> float:
         model = federation.model(parameters)
         with torch.no_grad():
-            return max(float(cross_entropy_loss(model(x), y).mean()) for x, y, _ in holders)
+            return max(float(cross_entropy_loss(model(x), y).mean()) for x, y, _ in sites)
 
-    best, found = (worst_holder(done.members[0]) for done in (whole, part))
+    best, found = (worst_site(done.members[0]) for done in (whole, part))
     assert found == pytest.approx(best, rel=1e-3)
 
 
 def test_a_start_far_off_does_not_spoil_the_averages() -> None:
-    holders, rows = easy_and_hard_holders()
+    sites, rows = easy_and_hard_sites()
     model = nn.Linear(3, 2).double()
     with torch.no_grad():
         model.weight.mul_(1e4)
-    federation = InProcessFederation(model, cross_entropy_loss, holders, ridge=1e-3)
+    federation = Simulation(model, cross_entropy_loss, sites, ridge=1e-3)
     *_, whole = train(federation, METHOD, rounds=20)
     *_, part = train(federation, METHOD, rounds=200, participation=0.5)
     best, found = (
@@ -178,37 +174,37 @@ def test_a_start_far_off_does_not_spoil_the_averages() -> None:
     assert found == pytest.approx(best, rel=0.02)
 
 
-def unlike_holders(seed: int) -> list[Rows]:
-    """Ten holders with patterns and features of their own, three groups."""
+def unlike_sites(seed: int) -> list[Rows]:
+    """Ten sites with patterns and features of their own, three groups."""
     rng = np.random.default_rng(seed)
-    common, holders = rng.normal(size=(3, 5)), []
+    common, sites = rng.normal(size=(3, 5)), []
     for _ in range(10):
         rows = int(rng.integers(10, 80))
         group = rng.choice(3, rows, p=rng.dirichlet(np.full(3, 0.5)))
         x = rng.normal(size=(rows, 5)) + 2.0 * rng.normal(size=5)
         own = common + 2.0 * rng.normal(size=(3, 5))
         y = ((x * own[group]).sum(axis=1) + 0.5 * rng.logistic(size=rows) > 0).astype(np.int64)
-        holders.append((torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(group)))
-    return holders
+        sites.append((torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(group)))
+    return sites
 
 
 @pytest.mark.parametrize("loss", [cross_entropy_loss, brier_loss])
 @pytest.mark.parametrize(("participation", "rounds"), [(0.1, 5), (0.3, 5), (0.3, 12)])
-def test_a_few_holders_in_a_round_do_not_end_far_above_the_start(
+def test_a_few_sites_in_a_round_do_not_end_far_above_the_start(
     loss: Loss, participation: float, rounds: int
 ) -> None:
     """A model of zeros has the same risk in every group."""
     nothing = math.log(2.0) if loss is cross_entropy_loss else 0.5
     worse = []
     for seed in range(12):
-        holders = unlike_holders(seed)
+        sites = unlike_sites(seed)
         model = nn.Linear(5, 2).double()
         nn.init.zeros_(model.weight)
         nn.init.zeros_(model.bias)
-        federation = InProcessFederation(model, loss, holders)
+        federation = Simulation(model, loss, sites)
         going = train(federation, METHOD, rounds=rounds, participation=participation, seed=seed)
         *_, last = going
-        x, y, group = (torch.cat([own[part] for own in holders]) for part in range(3))
+        x, y, group = (torch.cat([own[part] for own in sites]) for part in range(3))
         with torch.no_grad():
             losses = loss(federation.model(last.members[0])(x), y)
         worst = max(float(losses[group == number].mean()) for number in range(3))
@@ -218,9 +214,9 @@ def test_a_few_holders_in_a_round_do_not_end_far_above_the_start(
 
 
 def test_a_model_that_was_measured_on_all_rows_is_kept_until_others_are_better() -> None:
-    """Then only one holder is left, whose labels are the others' turned round."""
+    """Then only one site is left, whose labels are the others' turned round."""
     x, y, group = classes(5, 3, 3, 2, rows=300)
-    federation = InProcessFederation(
+    federation = Simulation(
         nn.Linear(3, 2).double(), cross_entropy_loss, [(x, y, group), (x, 1 - y, group)]
     )
     known = state_after(federation, [(0, 1)] * 4)

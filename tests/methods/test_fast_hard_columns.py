@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round, train
 from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.second_order_state import SecondOrderState
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round, train
 from tests.epigraph import lowest_maximum
 from tests.problems import Vector
 
@@ -70,7 +70,7 @@ def fitted(
     if not random:
         nn.init.zeros_(model.weight)
         nn.init.zeros_(model.bias)
-    federation = InProcessFederation(model, loss, [(x, y, group)])
+    federation = Simulation(model, loss, [(x, y, group)])
     *_, last = train(federation, method, rounds=50)
     with torch.no_grad():
         losses = loss(federation.model(last.members[0])(x), y)
@@ -163,7 +163,7 @@ def test_a_proof_that_rounding_limits_does_not_keep_it_running(
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
     rows = (torch.from_numpy(x).to(precision), target, torch.from_numpy(group))
-    federation = InProcessFederation(model, loss, [rows], ridge=1e-8)
+    federation = Simulation(model, loss, [rows], ridge=1e-8)
     *_, last = train(federation, FedMinMaxFast(), rounds=200)
     *_, longest = train(federation, FedMinMaxFast(gap=0.0), rounds=30)
     assert last.number < 15

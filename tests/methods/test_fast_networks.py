@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round, train
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.fast_server import FastState
 from fedminmax.methods.shared.first_order_server import FirstOrderState
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round, train
 from tests.methods.test_fedminmax_fast import classes, worst_by_scipy
 
 Rows = tuple[Tensor, Tensor, Tensor]
@@ -29,12 +29,12 @@ def network(seed: int, features: int = 3, kinds: int = 2) -> nn.Module:
 def rounds_of(
     model: nn.Module,
     loss: Loss,
-    holders: list[Rows],
+    sites: list[Rows],
     rounds: int,
     method: FedMinMaxFast = FIRST_ORDER,
     **settings: Any,
 ) -> list[Round[FastState]]:
-    federation = InProcessFederation(model, loss, holders, **settings)
+    federation = Simulation(model, loss, sites, **settings)
     return list(train(federation, method, rounds=rounds))
 
 
@@ -87,7 +87,7 @@ def test_a_failed_step_costs_one_round_and_the_worst_risk_never_rises() -> None:
     rows = classes(3, 3, 3, 2)
     model, loss = network(0), brier_loss
     done = rounds_of(model, loss, [rows], 60)
-    federation = InProcessFederation(model, loss, [rows])
+    federation = Simulation(model, loss, [rows])
     answers = [worst_risk(federation.model(now.members[0]), loss, rows) for now in done]
     assert answers == sorted(answers, reverse=True)
     # Some tries failed: the models that were asked about were worse than the answer.
@@ -103,7 +103,7 @@ def test_any_rate_to_begin_with_comes_to_the_same(rate: float) -> None:
     method = FedMinMaxFast(learning_rate=rate)
     *_, last = rounds_of(network(0).float(), brier_loss, [rows], 150, method)
     *_, usual = rounds_of(network(0).float(), brier_loss, [rows], 150)
-    model = InProcessFederation(network(0).float(), brier_loss, [rows]).model
+    model = Simulation(network(0).float(), brier_loss, [rows]).model
     found, expected = (
         worst_risk(model(now.members[0]).double(), brier_loss, rows) for now in (last, usual)
     )
@@ -126,8 +126,8 @@ def test_the_same_answer_for_every_partition_and_path() -> None:
     rows = classes(2, 3, 4, 3)
     model = network(1, 4, 3)
     answers = [
-        rounds_of(model, brier_loss, holders, 12, fused=fused)[-1].parameters()
-        for holders, fused in (([rows], True), (by_group(rows), True), (by_group(rows), False))
+        rounds_of(model, brier_loss, sites, 12, fused=fused)[-1].parameters()
+        for sites, fused in (([rows], True), (by_group(rows), True), (by_group(rows), False))
     ]
     for other in answers[1:]:
         torch.testing.assert_close(other, answers[0], atol=1e-9, rtol=1e-9)
@@ -148,13 +148,13 @@ def test_at_the_saddle_it_stays() -> None:
     assert done[-1].weights.tolist() == pytest.approx([0.5, 0.5])
 
 
-def test_with_half_of_the_holders_it_trains_on() -> None:
+def test_with_half_of_the_sites_it_trains_on() -> None:
     rng = np.random.default_rng(0)
     x, y, group = classes(3, 3, 3, 2, rows=400)
     part = torch.from_numpy(rng.integers(0, 8, len(group)))
-    holders = [(x[part == k], y[part == k], group[part == k]) for k in range(8)]
+    sites = [(x[part == k], y[part == k], group[part == k]) for k in range(8)]
     model = network(0)
-    federation = InProcessFederation(model, brier_loss, holders)
+    federation = Simulation(model, brier_loss, sites)
     *_, last = train(federation, FIRST_ORDER, rounds=150, participation=0.5)
     *_, whole = train(federation, FIRST_ORDER, rounds=150)
     start, found, best = (
@@ -166,7 +166,7 @@ def test_with_half_of_the_holders_it_trains_on() -> None:
 
 def test_resuming_equals_never_stopping() -> None:
     rows = classes(3, 3, 3, 2)
-    federation = InProcessFederation(network(0), brier_loss, [rows])
+    federation = Simulation(network(0), brier_loss, [rows])
     method: AnyMethod[FastState] = FIRST_ORDER
     done = list(train(federation, method, rounds=20))
     *_, resumed = train(federation, method, rounds=20, resume=done[8].progress)

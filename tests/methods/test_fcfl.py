@@ -11,12 +11,12 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import cross_entropy_loss, squared_error_loss
 from fedminmax.core.messages import RoundKey, Sums
 from fedminmax.core.parity import Parity
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.fcfl import FCFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.method import AnyMethod
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.complaints import complaint_of
 from tests.oracles import Labels, brier_gradient
 from tests.problems import Problem, Rows, Vector, softmax_problem, to_numpy
@@ -58,7 +58,7 @@ def mean_loss(problem: Problem, theta: Vector, x: Vector, y: Labels) -> float:
 def first_replies(method: FCFL, problem: Problem) -> tuple[Sums, ...]:
     federation = problem.federation()
     order = method.order(initial_progress(federation, method).state, RoundKey(0, 1))
-    return federation.ask_each(method, order, range(len(problem.holders)))
+    return federation.ask_each(method, order, range(len(problem.sites)))
 
 
 @pytest.mark.parametrize("parity", list(Parity))
@@ -89,7 +89,7 @@ def test_the_disparitys_gradient_is_that_of_finite_differences(parity: Parity) -
         assert slope == pytest.approx((up - down) / 2e-6, abs=1e-6)
 
 
-def test_a_holder_with_one_group_has_no_disparity() -> None:
+def test_a_site_with_one_group_has_no_disparity() -> None:
     problem = softmax_problem([[5, 0], [0, 4], [3, 3]], seed=0, classes=2)
     values = [float(reply.statistics[1]) for reply in first_replies(FULL, problem)]
     assert values[:2] == [0.0, 0.0]
@@ -100,10 +100,10 @@ def test_a_holder_with_one_group_has_no_disparity() -> None:
 
 
 def test_equal_opportunity_needs_positive_rows_of_two_groups() -> None:
-    x, _, group = PROBLEM.holders[0]
+    x, _, group = PROBLEM.sites[0]
     nobody, one_group = torch.zeros_like(group), (group == 1).long()
-    holders: list[Rows] = [(x, nobody, group), (x, one_group, group)]
-    problem = replace(PROBLEM, holders=holders)
+    sites: list[Rows] = [(x, nobody, group), (x, one_group, group)]
+    problem = replace(PROBLEM, sites=sites)
     for reply in first_replies(replace(FULL, parity=Parity.OPPORTUNITY), problem):
         assert float(reply.statistics[1]) == 0.0
         assert bool(torch.isfinite(reply.step).all())
@@ -160,8 +160,8 @@ def test_maxima_sharpen_twice_where_gradients_are_short() -> None:
     assert np.array(seen) == pytest.approx(np.array(expected))
 
 
-def test_without_disparity_it_descends_the_worst_holders_loss() -> None:
-    """One group: no disparity. Once delta is small, a step is that of the worst holder alone."""
+def test_without_disparity_it_descends_the_worst_sites_loss() -> None:
+    """One group: no disparity. Once delta is small, a step is that of the worst site alone."""
     method = FCFL(0.05, batch_size=None, weight_decay=0.0)
     theta, one_hot = ONE_GROUP.start, 0
     for done in train(ONE_GROUP.federation(), method, rounds=20):
@@ -169,7 +169,7 @@ def test_without_disparity_it_descends_the_worst_holders_loss() -> None:
         x, y, _ = ONE_GROUP.numpy_rows()[int(np.argmax(losses))]
         gradient = brier_gradient(ONE_GROUP, theta, x, y, np.full(len(y), 1.0 / len(y)))
         after = to_numpy(done.parameters())
-        # With delta = 0.005 the next holder's share is exp(-24) at most.
+        # With delta = 0.005 the next site's share is exp(-24) at most.
         if done.number > 1 and np.diff(np.sort(losses))[-1] > 0.12:
             assert after == pytest.approx(theta - 0.05 * gradient, abs=1e-10)
             one_hot += 1
@@ -177,11 +177,11 @@ def test_without_disparity_it_descends_the_worst_holders_loss() -> None:
     assert one_hot >= 5
 
 
-def fair_or_accurate(holders: int = 2, rows: int = 200) -> InProcessFederation:
+def fair_or_accurate(sites: int = 2, rows: int = 200) -> Simulation:
     """Labels follow two features, one of which is higher in group 1: accuracy costs parity."""
     generator = torch.Generator().manual_seed(3)
     parts = []
-    for _ in range(holders):
+    for _ in range(sites):
         group = torch.randint(2, (rows,), generator=generator)
         x = torch.randn(rows, 2, generator=generator, dtype=torch.float64)
         x[:, 0] += 1.5 * group
@@ -191,14 +191,14 @@ def fair_or_accurate(holders: int = 2, rows: int = 200) -> InProcessFederation:
     model = torch.nn.Linear(2, 2, dtype=torch.float64)
     torch.nn.init.zeros_(model.weight)
     torch.nn.init.zeros_(model.bias)
-    return InProcessFederation(model, cross_entropy_loss, parts)
+    return Simulation(model, cross_entropy_loss, parts)
 
 
-def holder_values(federation: InProcessFederation, parameters: torch.Tensor) -> Vector:
-    """Each holder's loss and disparity of these parameters over all its rows."""
+def site_values(federation: Simulation, parameters: torch.Tensor) -> Vector:
+    """Each site's loss and disparity of these parameters over all its rows."""
     order = FULL.order(initial_progress(federation, FULL).state, RoundKey(0, 1))
     replies = federation.ask_each(
-        FULL, replace(order, parameters=parameters), range(federation.census.holders)
+        FULL, replace(order, parameters=parameters), range(federation.census.sites)
     )
     return np.stack([to_numpy(reply.statistics) for reply in replies])
 
@@ -209,7 +209,7 @@ def test_the_budget_is_kept_where_it_can_be() -> None:
     kept, free = (
         np.stack(
             [
-                holder_values(federation, done.parameters())
+                site_values(federation, done.parameters())
                 for done in train(
                     federation,
                     FCFL(0.1, epsilon, stage_one_rounds=40, batch_size=None),
@@ -224,7 +224,7 @@ def test_the_budget_is_kept_where_it_can_be() -> None:
     assert free[-1, :, 0].max() < kept[-1, :, 0].max() < kept[39, :, 0].max() < np.log(2.0)
 
 
-def test_stage_two_raises_no_holders_loss() -> None:
+def test_stage_two_raises_no_sites_loss() -> None:
     """With small full-batch steps, second-order effects apart; a step on the mean would."""
     problem = softmax_problem([[4, 3], [5, 6], [4, 4]], seed=5, classes=2, features=6)
     federation = problem.federation()
@@ -232,7 +232,7 @@ def test_stage_two_raises_no_holders_loss() -> None:
     def losses_along(method: AnyMethod[Any]) -> Vector:
         rounds = train(federation, method, rounds=60)
         models = [torch.from_numpy(problem.start), *(done.parameters() for done in rounds)]
-        return np.stack([holder_values(federation, model)[:, 0] for model in models])
+        return np.stack([site_values(federation, model)[:, 0] for model in models])
 
     stage_two = FCFL(1e-2, 1.0, stage_one_rounds=0, batch_size=None, weight_decay=0.0)
     losses = losses_along(stage_two)
@@ -253,7 +253,7 @@ def test_more_than_two_classes_and_quantities_are_refused_before_round_one() -> 
         lambda: train(three, FULL, rounds=1)
     )
     rows = (torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, 1]))
-    regression = InProcessFederation(torch.nn.Linear(1, 1), squared_error_loss, [rows])
+    regression = Simulation(torch.nn.Linear(1, 1), squared_error_loss, [rows])
     assert "got quantities to predict" in complaint_of(lambda: train(regression, FULL, rounds=1))
 
 

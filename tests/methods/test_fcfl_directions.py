@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from fedminmax.methods.fcfl import smoothed_maximum, stage_one_direction, stage_two_direction
 from tests.problems import Vector, to_numpy
 
-HOLDERS = 3
+SITES = 3
 
 gradients_of_all = st.tuples(st.integers(0, 2**32), st.sampled_from([1, 2, 3, 10])).map(
-    lambda drawn: np.random.default_rng(drawn[0]).normal(size=(HOLDERS + 1, drawn[1])) + 0.4
+    lambda drawn: np.random.default_rng(drawn[0]).normal(size=(SITES + 1, drawn[1])) + 0.4
 )
 
 
@@ -81,7 +81,7 @@ def test_opposite_gradients_leave_no_direction() -> None:
     assert stage_two(np.zeros((4, 2))).tolist() == [0.0, 0.0]
 
 
-def test_a_sharp_maximum_is_the_worst_holders_gradient() -> None:
+def test_a_sharp_maximum_is_the_worst_sites_gradient() -> None:
     values = torch.tensor([0.3, 0.7, 0.6], dtype=torch.float64)
     sharp = smoothed_maximum(values, torch.eye(3, dtype=torch.float64), 1e-4)
     assert sharp.tolist() == pytest.approx([0.0, 1.0, 0.0], abs=1e-12)

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
-from fedminmax.federation.train import train
 from fedminmax.methods.fedavg import FedAvg
+from fedminmax.training.train import train
 from tests.oracles import centralized_by_hand, fedavg_by_hand
 from tests.problems import points, quadratic_federation, softmax_problem, to_numpy
 
@@ -25,7 +25,7 @@ def test_full_batches(epochs: int) -> None:
         )
 
 
-def test_a_batch_as_large_as_any_holder_is_a_full_batch() -> None:
+def test_a_batch_as_large_as_any_site_is_a_full_batch() -> None:
     method = FedAvg(learning_rate=0.3, epochs=2, batch_size=6)
     thetas = fedavg_by_hand(PROBLEM, rounds=5, eta=0.3, epochs=2)
     done = list(train(PROBLEM.federation(), method, rounds=5))[-1]
@@ -62,7 +62,7 @@ def test_each_epoch_visits_every_row_once_in_a_new_order() -> None:
     seen.clear()
     # With a vanishing step the first logit tells the row.
     list(train(federation, FedAvg(learning_rate=1e-12, epochs=4, batch_size=4), rounds=2))
-    logits = problem.model()(problem.holders[0][0])[:, 0]
+    logits = problem.model()(problem.sites[0][0])[:, 0]
     assert [len(batch) for batch in seen] == [4, 2] * 8
     epochs = [first + second for first, second in zip(seen[::2], seen[1::2], strict=True)]
     expected = sorted(round(logit, 6) for logit in logits.tolist())

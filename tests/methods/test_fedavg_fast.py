@@ -7,9 +7,9 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from fedminmax.core.losses import brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.fedavg_fast import FedAvgFast
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.methods.test_fast_networks import by_group, network
 from tests.methods.test_fedminmax_fast import classes
 
@@ -18,7 +18,7 @@ def test_logistic_regression_is_that_of_scikit_learn() -> None:
     """A ridge m/2 |theta|^2 on the mean of n rows is scikit-learn's with C = 1 / (m n)."""
     x, y, group = classes(0, 5, 3, 4)
     model = nn.Linear(x.shape[1], int(y.max()) + 1, bias=False).double()
-    federation = InProcessFederation(model, cross_entropy_loss, by_group((x, y, group)), ridge=1e-2)
+    federation = Simulation(model, cross_entropy_loss, by_group((x, y, group)), ridge=1e-2)
     *_, last = train(federation, FedAvgFast(gap=0.0), rounds=12)
     other = LogisticRegression(C=1 / (1e-2 * len(x)), fit_intercept=False, tol=1e-12, max_iter=5000)
     other.fit(x.numpy(), y.numpy())
@@ -33,7 +33,7 @@ def test_least_squares_take_one_round() -> None:
     y = torch.randn(40, dtype=torch.float64, generator=generator)
     group = torch.arange(40) % 2
     model = nn.Linear(3, 1, bias=False).double()
-    federation = InProcessFederation(model, squared_error_loss, [(x, y, group)])
+    federation = Simulation(model, squared_error_loss, [(x, y, group)])
     *_, last = train(federation, FedAvgFast(), rounds=5)
     least = np.linalg.lstsq(x.numpy(), y.numpy(), rcond=None)[0]
     np.testing.assert_allclose(last.members[0].numpy(), least, atol=1e-9)
@@ -43,7 +43,7 @@ def test_least_squares_take_one_round() -> None:
 @pytest.mark.parametrize("model", [nn.Linear(3, 2).double(), network(0)])
 def test_the_mean_risk_never_rises_and_nobody_is_weighed(model: nn.Module) -> None:
     rows = classes(3, 3, 3, 2)
-    federation = InProcessFederation(model, brier_loss, by_group(rows))
+    federation = Simulation(model, brier_loss, by_group(rows))
     shares = federation.census.group_shares
     best = float("inf")
     for done in train(federation, FedAvgFast(gap=0.0), rounds=15):

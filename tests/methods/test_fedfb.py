@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from fedminmax.core.parity import Parity
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedfb import FedFB
 from fedminmax.methods.method import AnyMethod
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.train import train
 from tests.oracles import brier_gradient, project_by_bisection
 from tests.parity_problems import answers, hard_gap, pooled_rows, rates, unequal_problem
 from tests.problems import Problem, Vector, softmax_problem, to_numpy
 
 BOTH = pytest.mark.parametrize("parity", list(Parity))
-TWO_GROUPS = unequal_problem(holders=3, rows=15, seed=1)
+TWO_GROUPS = unequal_problem(sites=3, rows=15, seed=1)
 THREE_GROUPS = softmax_problem([[9, 5, 7], [4, 8, 0], [0, 6, 9]], seed=5, classes=2)
 
 
@@ -53,7 +53,7 @@ def test_the_loop_by_hand(parity: Parity, problem: Problem) -> None:
 def fedfb_by_hand(
     problem: Problem, parity: Parity, *, rounds: int, eta: float, alpha: float, epochs: int
 ) -> list[tuple[Vector, Vector]]:
-    """Each holder descends its weighted loss; lambda moves by the pooled rows' statistics."""
+    """Each site descends its weighted loss; lambda moves by the pooled rows' statistics."""
     rows = problem.numpy_rows()
     x, y, group = pooled_rows(problem)
     groups = range(problem.groups)
@@ -106,7 +106,7 @@ def test_mass_stays_where_it_must(parity: Parity, rate: float) -> None:
 
 @BOTH
 def test_a_cell_not_seen_keeps_its_weight(parity: Parity) -> None:
-    """Holder 2 has no row of group 0, holder 1 none of group 2."""
+    """Site 2 has no row of group 0, site 1 none of group 2."""
     federation = THREE_GROUPS.federation()
     method = FedFB(0.3, 0.1, parity=parity, epochs=1, batch_size=None)
     weights = initial_progress(federation, method).state.weights

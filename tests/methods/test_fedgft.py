@@ -9,10 +9,10 @@ from torch import Tensor
 
 from fedminmax.core.messages import RoundKey
 from fedminmax.core.parity import Parity
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedgft import FedGFT
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.train import train
 from tests.parity_problems import pooled_rows, rates, scores, unequal_problem
 from tests.problems import Problem, pooled, softmax_problem, to_numpy
 
@@ -38,7 +38,7 @@ def test_no_penalty_is_fedavg_to_the_bit(parity: Parity, batch_size: int | None)
 
 def mean_scores(problem: Problem, parity: Parity, theta: Tensor) -> list[Tensor]:
     """m_a over the pooled rows, differentiable in theta."""
-    x, y, group = pooled(problem.holders)
+    x, y, group = pooled(problem.sites)
     p = probabilities(problem, theta, x)[:, 1]
     counted = (y == 1) | (parity is Parity.DEMOGRAPHIC)
     return [p[counted & (group == a)].mean() for a in range(problem.groups)]
@@ -51,7 +51,7 @@ def probabilities(problem: Problem, theta: Tensor, x: Tensor) -> Tensor:
 
 def risk(problem: Problem, theta: Tensor) -> Tensor:
     """Mean Brier score of the pooled rows."""
-    x, y, _ = pooled(problem.holders)
+    x, y, _ = pooled(problem.sites)
     errors = probabilities(problem, theta, x) - torch.eye(2, dtype=torch.float64)[y]
     return errors.square().sum(dim=1).mean()
 
@@ -61,7 +61,7 @@ def risk(problem: Problem, theta: Tensor) -> Tensor:
 def test_a_full_step_descends_the_pooled_objective(parity: Parity, problem: Problem) -> None:
     """At the point whose statistics the server knows: theta - eta grad (R + penalty J)."""
     method = FedGFT(1.7, parity, learning_rate=0.3, epochs=1, batch_size=None)
-    federation, everyone = problem.federation(), range(len(problem.holders))
+    federation, everyone = problem.federation(), range(len(problem.sites))
     start = initial_progress(federation, method).state
     first = federation.ask(method, method.order(start, RoundKey(0, 1)), everyone)
     informed = replace(method.update(start, first), parameters=start.parameters)
@@ -102,11 +102,11 @@ def test_slopes_are_those_of_the_last_round(parity: Parity, problem: Problem) ->
 @BOTH
 def test_how_rows_are_split_does_not_matter(parity: Parity) -> None:
     method = FedGFT(1.0, parity, learning_rate=0.3, epochs=1, batch_size=None)
-    (x, y, group), *rest = THREE_GROUPS.holders
+    (x, y, group), *rest = THREE_GROUPS.sites
     halves = [(x[:6], y[:6], group[:6]), (x[6:], y[6:], group[6:])]
-    layouts = [THREE_GROUPS.holders, halves + rest, [pooled(THREE_GROUPS.holders)]]
+    layouts = [THREE_GROUPS.sites, halves + rest, [pooled(THREE_GROUPS.sites)]]
     plain, split, single = (
-        list(train(THREE_GROUPS.federation(holders=own), method, rounds=12))[-1].parameters()
+        list(train(THREE_GROUPS.federation(sites=own), method, rounds=12))[-1].parameters()
         for own in layouts
     )
     torch.testing.assert_close(split, plain, rtol=0, atol=1e-12)
@@ -133,7 +133,7 @@ def test_a_group_not_seen_keeps_what_was_told_of_it(parity: Parity) -> None:
 
 @BOTH
 def test_a_large_penalty_leaves_no_disparity(parity: Parity) -> None:
-    problem = unequal_problem(holders=2, rows=100)
+    problem = unequal_problem(sites=2, rows=100)
     x, y, group = pooled_rows(problem)
     gaps = []
     for penalty in (0.0, 1.0, 30.0):

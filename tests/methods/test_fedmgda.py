@@ -11,9 +11,9 @@ from scipy.optimize import nnls
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Sums, zero_sums
-from fedminmax.federation.train import train
 from fedminmax.methods.fedmgda import FedMGDA
-from fedminmax.methods.qfedavg import HolderWeighting
+from fedminmax.methods.qfedavg import SiteWeighting
+from fedminmax.training.train import train
 from tests.complaints import complaint_of
 from tests.oracles import brier_gradient
 from tests.problems import Vector, points, pooled, quadratic_federation, softmax_problem, to_numpy
@@ -24,7 +24,7 @@ ROWS = [6.0, 3.0, 1.0, 8.0]
 
 
 def replies(updates: Vector) -> list[Sums]:
-    """What holders with these updates and some numbers of rows send."""
+    """What sites with these updates and some numbers of rows send."""
     return [
         replace(zero_sums(0, 1, 0), step=torch.from_numpy(update), scale=rows)
         for update, rows in zip(updates, ROWS, strict=False)
@@ -41,34 +41,32 @@ updates_of_four = st.tuples(st.integers(0, 2**32), st.sampled_from([2, 3, 10])).
 
 
 @given(updates_of_four)
-def test_without_a_box_no_holder_loses_to_first_order(updates: Vector) -> None:
+def test_without_a_box_no_site_loses_to_first_order(updates: Vector) -> None:
     common = direction(FREE, updates)
     units = updates / np.linalg.norm(updates, axis=1, keepdims=True)
     assert (units @ common >= common @ common - 1e-9).all()
 
 
-@given(updates_of_four, st.sampled_from(list(HolderWeighting)))
+@given(updates_of_four, st.sampled_from(list(SiteWeighting)))
 def test_a_box_without_room_gives_the_mean_of_unit_updates(
-    updates: Vector, weighting: HolderWeighting
+    updates: Vector, weighting: SiteWeighting
 ) -> None:
-    shares = np.array(ROWS) / sum(ROWS) if weighting is HolderWeighting.ROWS else np.full(4, 0.25)
+    shares = np.array(ROWS) / sum(ROWS) if weighting is SiteWeighting.ROWS else np.full(4, 0.25)
     units = updates / np.linalg.norm(updates, axis=1, keepdims=True)
     common = direction(FedMGDA(epsilon=0.0, weighting=weighting), updates)
     assert common == pytest.approx(shares @ units, abs=1e-12)
 
 
 @given(updates_of_four, st.integers(0, 3), st.floats(1e-6, 1e6))
-def test_the_length_of_an_update_does_not_matter(
-    updates: Vector, holder: int, factor: float
-) -> None:
+def test_the_length_of_an_update_does_not_matter(updates: Vector, site: int, factor: float) -> None:
     scaled = updates.copy()
-    scaled[holder] *= factor
+    scaled[site] *= factor
     for method in (FREE, FedMGDA(epsilon=0.1)):
         assert direction(method, scaled) == pytest.approx(direction(method, updates), abs=1e-9)
 
 
 @given(updates_of_four)
-def test_two_holders_without_a_box_count_the_same(updates: Vector) -> None:
+def test_two_sites_without_a_box_count_the_same(updates: Vector) -> None:
     units = updates[:2] / np.linalg.norm(updates[:2], axis=1, keepdims=True)
     assert direction(FREE, updates[:2]) == pytest.approx(units.mean(axis=0), abs=1e-9)
 
@@ -80,7 +78,7 @@ def test_whoever_did_not_move_is_left_out() -> None:
     assert direction(FREE, np.zeros((3, 2))).tolist() == [0.0, 0.0]
 
 
-def test_nothing_happens_where_every_holder_is_content() -> None:
+def test_nothing_happens_where_every_site_is_content() -> None:
     federation = quadratic_federation([1.0, 2.0], [points([[[1.0, 2.0]]]), points([[[1.0, 2.0]]])])
     done = list(train(federation, FREE, rounds=2))[-1]
     assert done.parameters().tolist() == [1.0, 2.0]
@@ -88,7 +86,7 @@ def test_nothing_happens_where_every_holder_is_content() -> None:
 
 @pytest.mark.parametrize(("start", "expected"), [(0.3, 0.3), (1.5, 1.4), (-0.5, -0.4)])
 def test_between_two_targets_no_direction_is_good_for_both(start: float, expected: float) -> None:
-    """On the segment between the holders' optima every point is Pareto stationary."""
+    """On the segment between the sites' optima every point is Pareto stationary."""
     federation = quadratic_federation([start], [points([[[0.0]] * 5]), points([[[1.0]]])])
     method = replace(FREE, server_rate=0.1, epochs=1, batch_size=None)
     done = next(iter(train(federation, method, rounds=1)))
@@ -96,9 +94,9 @@ def test_between_two_targets_no_direction_is_good_for_both(start: float, expecte
 
 
 def test_steps_shorten_by_the_decay() -> None:
-    """With one holder each step has the length of the server's rate."""
+    """With one site each step has the length of the server's rate."""
     method = FedMGDA(server_rate=0.5, server_decay=0.8, epochs=2, batch_size=None)
-    federation = PROBLEM.federation(holders=[pooled(PROBLEM.holders)])
+    federation = PROBLEM.federation(sites=[pooled(PROBLEM.sites)])
     before = PROBLEM.start
     for done in train(federation, method, rounds=6):
         after = to_numpy(done.parameters())

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.studies.study import papers_iterate
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.train import train
 from tests.complaints import complaint_of
 from tests.oracles import Trace, centralized_by_hand, fedminmax_by_hand
 from tests.problems import Problem, softmax_problem, to_numpy

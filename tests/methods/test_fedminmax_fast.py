@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round, train
 from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.fast_server import FastState
 from fedminmax.methods.shared.second_order_state import SecondOrderState
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round, train
 from tests.epigraph import lowest_maximum
 from tests.problems import Vector
 
@@ -27,13 +27,13 @@ LastRound = Round[FastState]
 def last_round(
     model: nn.Module,
     loss: Loss,
-    holders: Sequence[Rows],
+    sites: Sequence[Rows],
     rounds: int,
     *,
     ridge: float = 0.0,
     epsilon: float = 0.0,
 ) -> LastRound:
-    federation = InProcessFederation(model.double(), loss, holders, ridge=ridge)
+    federation = Simulation(model.double(), loss, sites, ridge=ridge)
     *_, last = train(federation, FedMinMaxFast(epsilon, gap=0.0), rounds=rounds)
     return last
 
@@ -140,9 +140,7 @@ def test_it_agrees_with_another_solver_and_proves_it(
 
 def test_bounds_bracket_the_optimum_in_every_round_and_the_worst_risk_never_rises() -> None:
     rows = classes(1, 6, 5, 2)
-    federation = InProcessFederation(
-        nn.Linear(5, 2).double(), cross_entropy_loss, [rows], ridge=0.01
-    )
+    federation = Simulation(nn.Linear(5, 2).double(), cross_entropy_loss, [rows], ridge=0.01)
     states = [known(done) for done in train(federation, FedMinMaxFast(gap=0.0), rounds=15)]
     best = states[-1].upper
     assert all(state.lower <= best <= state.upper for state in states)
@@ -173,10 +171,10 @@ def test_squared_error_is_proved_by_its_first_round_of_sums() -> None:
 
 def test_who_holds_the_rows_changes_nothing_that_is_proved() -> None:
     x, y, group = classes(2, 3, 4, 3)
-    holders = [(x[group == own], y[group == own], group[group == own]) for own in range(3)]
+    sites = [(x[group == own], y[group == own], group[group == own]) for own in range(3)]
     model = nn.Linear(4, 3)
     pooled = last_round(model, cross_entropy_loss, [(x, y, group)], 6, ridge=1e-3)
-    spread = last_round(model, cross_entropy_loss, holders, 6, ridge=1e-3)
+    spread = last_round(model, cross_entropy_loss, sites, 6, ridge=1e-3)
     one, other = pooled.progress.state.certificate, spread.progress.state.certificate
     assert one is not None
     assert other is not None
@@ -187,7 +185,7 @@ def test_a_round_without_everybody_proves_nothing() -> None:
     x, y, group = classes(2, 3, 4, 2)
     halves = [(x[start::2], y[start::2], group[start::2]) for start in (0, 1)]
     model = nn.Linear(4, 2).double()
-    federation = InProcessFederation(model, cross_entropy_loss, halves, ridge=1e-3)
+    federation = Simulation(model, cross_entropy_loss, halves, ridge=1e-3)
     rounds = train(federation, FedMinMaxFast(gap=0.0), rounds=5, participation=0.5)
     assert all(done.progress.state.certificate is None for done in rounds)
 
@@ -212,15 +210,15 @@ def test_with_a_floor_the_answer_is_the_floored_games() -> None:
 
 @pytest.mark.parametrize("loss", [brier_loss, cross_entropy_loss])
 def test_the_same_answer_for_every_partition(loss: Loss) -> None:
-    """Lemma 2: only sums travel; holders may lack groups, and the plain path adds one by one."""
+    """Lemma 2: only sums travel; sites may lack groups, and the plain path adds one by one."""
     x, y, group = classes(2, 3, 4, 3)
     torch.manual_seed(0)
     model = nn.Linear(4, 3).double()
     parts = [group == 0, group == 1, group == 2]
     spread = [(x[own], y[own], group[own]) for own in parts]
     answers = []
-    for holders, fused in (([(x, y, group)], True), (spread, True), (spread, False)):
-        federation = InProcessFederation(model, loss, holders, fused=fused, ridge=1e-3)
+    for sites, fused in (([(x, y, group)], True), (spread, True), (spread, False)):
+        federation = Simulation(model, loss, sites, fused=fused, ridge=1e-3)
         *_, last = train(federation, FedMinMaxFast(gap=0.0), rounds=4)
         answers.append(last.parameters())
     for other in answers[1:]:
@@ -230,10 +228,10 @@ def test_the_same_answer_for_every_partition(loss: Loss) -> None:
 def test_at_the_saddle_it_stays() -> None:
     rows = classes(4, 3, 4, 2)
     model = nn.Linear(4, 2).double()
-    federation = InProcessFederation(model, cross_entropy_loss, [rows], ridge=0.1)
+    federation = Simulation(model, cross_entropy_loss, [rows], ridge=0.1)
     *_, last = train(federation, FedMinMaxFast(gap=0.0), rounds=20)
     solved = federation.model(last.members[0])
-    again = InProcessFederation(solved, cross_entropy_loss, [rows], ridge=0.1)
+    again = Simulation(solved, cross_entropy_loss, [rows], ridge=0.1)
     *_, moved = train(again, FedMinMaxFast(gap=0.0), rounds=3)
     torch.testing.assert_close(moved.members, last.members, atol=1e-7, rtol=0.0)
 
@@ -254,7 +252,7 @@ def test_it_stops_at_the_gap_and_goes_on_from_there() -> None:
     """A smaller gap is the same run, only longer."""
     rows = classes(1, 6, 5, 2)
     model = nn.Linear(5, 2).double()
-    federation = InProcessFederation(model, cross_entropy_loss, [rows], ridge=0.01)
+    federation = Simulation(model, cross_entropy_loss, [rows], ridge=0.01)
     *before, stopped = train(federation, FedMinMaxFast(gap=1e-2), rounds=30)
     assert stopped.certificate is not None
     assert stopped.certificate.gap <= 1e-2
@@ -268,7 +266,7 @@ def test_it_stops_at_the_gap_and_goes_on_from_there() -> None:
 
 def test_without_a_proof_it_stops_when_the_next_step_promises_nothing() -> None:
     rows = classes(5, 4, 4, 2, rows=400)
-    federation = InProcessFederation(nn.Linear(4, 2).double(), brier_loss, [rows])
+    federation = Simulation(nn.Linear(4, 2).double(), brier_loss, [rows])
     *_, last = train(federation, FedMinMaxFast(), rounds=200)
     *_, longest = train(federation, FedMinMaxFast(gap=0.0), rounds=last.number + 20)
     assert last.number < 100
@@ -294,7 +292,7 @@ def test_raw_columns_of_any_unit_give_the_same_answer(kind: str, method: AnyMeth
         model = nn.Linear(3, 1 if kind == "squared error" else 2).double()
         nn.init.zeros_(model.weight)
         nn.init.zeros_(model.bias)
-        federation = InProcessFederation(model, loss, [(own, target, group)])
+        federation = Simulation(model, loss, [(own, target, group)])
         *_, last = train(federation, method, rounds=50)
         assert last.number < 20
         with torch.no_grad():
@@ -315,7 +313,7 @@ def test_a_huge_first_risk_does_not_hide_what_is_left(seed: int) -> None:
         own = torch.cat([x[:, :1] * unit + shift, x[:, 1:]], dim=1)
         torch.manual_seed(seed)
         model = nn.Linear(3, 1).double()
-        federation = InProcessFederation(model, squared_error_loss, [(own, target, group)])
+        federation = Simulation(model, squared_error_loss, [(own, target, group)])
         *_, last = train(federation, FedMinMaxFast(), rounds=50)
         assert last.number < 10
         with torch.no_grad():
@@ -329,7 +327,7 @@ def test_a_fit_without_error_is_done(kind: torch.dtype) -> None:
     x, _, group = classes(5, 3, 3, 2, rows=50)
     y = x @ torch.tensor([1.0, 2.0, 3.0]).double()
     model = nn.Linear(3, 1).to(kind)
-    federation = InProcessFederation(model, squared_error_loss, [(x.to(kind), y.to(kind), group)])
+    federation = Simulation(model, squared_error_loss, [(x.to(kind), y.to(kind), group)])
     *_, last = train(federation, FedMinMaxFast(), rounds=50)
     assert last.number < 5
 
@@ -341,6 +339,6 @@ def test_a_start_at_the_optimum_is_done_without_a_ridge() -> None:
     model = nn.Linear(1, 2).double()
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
-    federation = InProcessFederation(model, cross_entropy_loss, [(x, y, group)])
+    federation = Simulation(model, cross_entropy_loss, [(x, y, group)])
     *_, last = train(federation, FedMinMaxFast(), rounds=50)
     assert last.number < 3

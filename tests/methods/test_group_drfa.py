@@ -9,13 +9,13 @@ import torch
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import Round, train
 from fedminmax.methods.drfa import DRFA
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.group_drfa import GroupDRFA
 from fedminmax.methods.method import AnyMethod
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.train import Round, train
 from tests.complaints import complaint_of
 from tests.methods.snapshot_by_hand import models_on_the_way
 from tests.oracles import project_by_bisection
@@ -65,19 +65,19 @@ def test_the_loop_by_hand(tau: int, epsilon: float) -> None:
     assert not np.allclose(to_numpy(jacobi.parameters(Iterate.LAST)), theta, atol=1e-6)
 
 
-def test_one_step_with_one_holder_per_group_is_drfa() -> None:
-    """Then mu is lambda, and n_k / n times w_k is lambda_k, whatever the holders' sizes."""
+def test_one_step_with_one_site_per_group_is_drfa() -> None:
+    """Then mu is lambda, and n_k / n times w_k is lambda_k, whatever the sites' sizes."""
     problem = softmax_problem([[4, 0, 0], [0, 7, 0], [0, 0, 2]], seed=2)
     group = run(problem, GroupDRFA(0.3, 0.4, steps=1, batch_size=None), rounds=30)
-    holder = run(problem, DRFA(0.3, 0.4, steps=1, batch_size=None), rounds=30)
-    for one, other in zip(group, holder, strict=True):
+    site = run(problem, DRFA(0.3, 0.4, steps=1, batch_size=None), rounds=30)
+    for one, other in zip(group, site, strict=True):
         torch.testing.assert_close(
             one.parameters(Iterate.LAST), other.parameters(Iterate.LAST), rtol=0, atol=1e-11
         )
         torch.testing.assert_close(one.weights, other.weights, rtol=0, atol=1e-11)
 
 
-def test_a_first_round_of_many_steps_with_one_holder_per_group_is_drfa() -> None:
+def test_a_first_round_of_many_steps_with_one_site_per_group_is_drfa() -> None:
     """At mu = rho all rows weigh 1, so the local steps are DRFA's too, and t' is the same lot."""
     problem = softmax_problem([[4, 0, 0], [0, 4, 0], [0, 0, 4]], seed=2)
     for seed in range(4):

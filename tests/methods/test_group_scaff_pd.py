@@ -13,11 +13,11 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.messages import RoundKey
 from fedminmax.core.randomness import Purpose, torch_stream
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.cnn_problem import image_rows, mean_gradient, small_cnn, start_vector
 from tests.complaints import complaint_of
 from tests.oracles import (
@@ -57,7 +57,7 @@ def round_by_hand(
     method: GroupSCAFFPD,
     batches: list[list[Labels]],
 ) -> Point:
-    """One round for these holders; ``batches[k]`` are the rows of holder k's steps."""
+    """One round for these sites; ``batches[k]`` are the rows of site k's steps."""
     everyone = problem.numpy_rows()
     rho = np.bincount(np.concatenate([g for _, _, g in everyone]), minlength=problem.groups)
     rho = rho / rho.sum()
@@ -120,14 +120,14 @@ def test_small_batches_by_hand() -> None:
     method = GroupSCAFFPD(ETA, ETA_MU, epochs=3, batch_size=2)
     point = start_by_hand(PROBLEM)
     for done in train(PROBLEM.federation(), method, rounds=5, seed=7):
-        batches = [_draw(len(y), k, done.number) for k, (_, y, _) in enumerate(PROBLEM.holders)]
+        batches = [_draw(len(y), k, done.number) for k, (_, y, _) in enumerate(PROBLEM.sites)]
         point = round_by_hand(PROBLEM, point, done.participants, method, batches)
         np.testing.assert_allclose(to_numpy(done.parameters()), point.theta, atol=1e-11)
 
 
-def _draw(rows: int, holder: int, number: int) -> list[Labels]:
+def _draw(rows: int, site: int, number: int) -> list[Labels]:
     """Three epochs of pairs in the order of the second question's stream."""
-    generator = torch_stream(7, Purpose.SECOND_REQUEST, number, holder)
+    generator = torch_stream(7, Purpose.SECOND_REQUEST, number, site)
     orders = [np.array(torch.randperm(rows, generator=generator).tolist()) for _ in range(3)]
     return [order[i : i + 2] for order in orders for i in range(0, rows, 2)]
 
@@ -135,13 +135,13 @@ def _draw(rows: int, holder: int, number: int) -> list[Labels]:
 def test_one_full_batch_is_a_step_of_algorithm_1_with_the_new_weights() -> None:
     """theta - eta c, where c = sum_a mu_a grad r_a of all rows pooled, wherever they are."""
     method = GroupSCAFFPD(ETA, ETA_MU, extrapolation=0.0, epochs=1, batch_size=None)
-    everything = pooled(PROBLEM.holders)
+    everything = pooled(PROBLEM.sites)
     both = zip(
         train(PROBLEM.federation(), method, rounds=8),
-        train(PROBLEM.federation(holders=[everything]), method, rounds=8),
+        train(PROBLEM.federation(sites=[everything]), method, rounds=8),
         strict=True,
     )
-    x, y, group = replace(PROBLEM, holders=[everything]).numpy_rows()[0]
+    x, y, group = replace(PROBLEM, sites=[everything]).numpy_rows()[0]
     count, theta = np.bincount(group), PROBLEM.start
     for spread, together in both:
         mu = to_numpy(spread.weights)
@@ -163,7 +163,7 @@ def test_without_adversary_one_full_batch_is_gradient_descent() -> None:
 
 
 SPREAD = float(np.sqrt(0.5))
-# b_0 = 1/4, b_1 = 0: the saddle is theta = 1/4, mu = (3/4, 1/4). No two holders are alike.
+# b_0 = 1/4, b_1 = 0: the saddle is theta = 1/4, mu = (3/4, 1/4). No two sites are alike.
 UNEQUAL = [
     points([[[-SPREAD], [SPREAD], [-SPREAD]]]),
     points([[], [[1.0], [1.0], [1.0]]]),
@@ -188,7 +188,7 @@ def test_at_a_saddle_a_round_is_the_identity(extrapolation: float, epochs: int) 
 
 @pytest.mark.parametrize("epochs", [2, 10])
 def test_from_the_same_saddle_plain_local_steps_drift_away(epochs: int) -> None:
-    """What the correction is for: these holders' own optima do not balance."""
+    """What the correction is for: these sites' own optima do not balance."""
     method = FedMinMaxLocal(0.5, 0.5, epochs=epochs, batch_size=None)
     federation = quadratic_federation([0.25], UNEQUAL)
     start = initial_progress(federation, method)
@@ -219,12 +219,12 @@ GAMES: list[Game] = [
 
 @pytest.mark.parametrize("extrapolation", [0.0, 1.0])
 @pytest.mark.parametrize("game", GAMES, ids=["split", "unequal", "corner", "obtuse"])
-def test_local_steps_reach_the_minimax_of_unlike_holders(game: Game, extrapolation: float) -> None:
-    holders, theta, mu = game
+def test_local_steps_reach_the_minimax_of_unlike_sites(game: Game, extrapolation: float) -> None:
+    sites, theta, mu = game
     method = GroupSCAFFPD(
         0.2, 0.4 / len(theta) ** 3, extrapolation=extrapolation, epochs=3, batch_size=None
     )
-    federation = quadratic_federation([0.9] * len(theta), holders)
+    federation = quadratic_federation([0.9] * len(theta), sites)
     done = list(train(federation, method, rounds=80))[-1]
     np.testing.assert_allclose(to_numpy(done.parameters()), theta, atol=1e-6)
     np.testing.assert_allclose(to_numpy(done.weights), mu, atol=1e-6)
@@ -268,17 +268,17 @@ def test_a_round_is_two_questions_and_counts_all_gradients() -> None:
 
 def test_the_correction_on_a_cnn_is_taken_weight_by_weight() -> None:
     """Against autograd on the plain model: its convolutions are stored in another order."""
-    holders = [image_rows(7, seed=0), image_rows(5, seed=1)]
-    federation = InProcessFederation(small_cnn(), brier_loss, holders)
+    sites = [image_rows(7, seed=0), image_rows(5, seed=1)]
+    federation = Simulation(small_cnn(), brier_loss, sites)
     method = GroupSCAFFPD(0.3, 0.5, epochs=3, batch_size=None)
     shares = federation.census.group_shares
     theta = start_vector(small_cnn())
     for done in train(federation, method, rounds=3):
-        weights = [(done.weights / shares)[group] for _, _, group in holders]
-        full = [mean_gradient(theta, *own) for own in zip(holders, weights, strict=True)]
+        weights = [(done.weights / shares)[group] for _, _, group in sites]
+        full = [mean_gradient(theta, *own) for own in zip(sites, weights, strict=True)]
         c = (7 * full[0] + 5 * full[1]) / 12
         ends = []
-        for rows, own, at_start in zip(holders, weights, full, strict=True):
+        for rows, own, at_start in zip(sites, weights, full, strict=True):
             u = theta
             for _ in range(3):
                 u = u - 0.3 * (mean_gradient(u, rows, own) - at_start + c)

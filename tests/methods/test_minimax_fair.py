@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from fedminmax.data.synthetic import MINIMAX_RISKS
-from fedminmax.federation.train import train
 from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.methods.shared.fits import exponentiate
+from fedminmax.training.train import train
 from tests import sides
 from tests.complaints import complaint_of
 from tests.fits_by_hand import Pooled, fits_by_hand

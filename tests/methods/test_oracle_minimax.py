@@ -8,8 +8,8 @@ from torch import Tensor
 
 from fedminmax.core.losses import brier_loss
 from fedminmax.data.synthetic import MINIMAX_RISKS, optimal_risks
-from fedminmax.federation.train import train
 from fedminmax.methods.oracle_minimax import OracleMinimax
+from fedminmax.training.train import train
 from tests import sides
 from tests.complaints import complaint_of
 from tests.fits_by_hand import Pooled, fits_by_hand

@@ -9,12 +9,12 @@ from torch import nn
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import squared_error_loss
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.fairfed import FairFed
 from fedminmax.methods.fedfb import FedFB
 from fedminmax.methods.fedgft import FedGFT
 from fedminmax.methods.method import AnyMethod
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.problems import softmax_problem
 
 METHODS: list[AnyMethod[Any]] = [FedFB(), FairFed(), FedGFT()]
@@ -31,7 +31,7 @@ def test_three_classes_are_refused_before_the_first_round(method: AnyMethod[Any]
 @each_method
 def test_quantities_are_refused_before_the_first_round(method: AnyMethod[Any]) -> None:
     rows = (torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, 1]))
-    federation = InProcessFederation(nn.Linear(1, 1), squared_error_loss, [rows])
+    federation = Simulation(nn.Linear(1, 1), squared_error_loss, [rows])
     with pytest.raises(InputError, match="quantities to predict"):
         train(federation, method, rounds=1)
 

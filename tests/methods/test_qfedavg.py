@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
-from fedminmax.federation.train import train
-from fedminmax.methods.qfedavg import HolderWeighting, QFedAvg
+from fedminmax.methods.qfedavg import QFedAvg, SiteWeighting
+from fedminmax.training.train import train
 from tests.complaints import complaint_of
 from tests.oracles import fedavg_by_hand, qfedavg_by_hand
 from tests.problems import points, quadratic_federation, softmax_problem, to_numpy
@@ -25,10 +25,10 @@ PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
 
 
 @pytest.mark.parametrize("q", [0.0, 0.2, 1.0, 5.0])
-@pytest.mark.parametrize("weighting", list(HolderWeighting))
-def test_plain_formulas(q: float, weighting: HolderWeighting) -> None:
+@pytest.mark.parametrize("weighting", list(SiteWeighting))
+def test_plain_formulas(q: float, weighting: SiteWeighting) -> None:
     method = QFedAvg(q, learning_rate=0.3, epochs=3, batch_size=None, weighting=weighting)
-    by_rows = weighting is HolderWeighting.ROWS
+    by_rows = weighting is SiteWeighting.ROWS
     thetas = qfedavg_by_hand(PROBLEM, q=q, rounds=20, eta=0.3, epochs=3, by_rows=by_rows)
     moved = np.linalg.norm(thetas[-1] - thetas[0])
     for done in train(PROBLEM.federation(), method, rounds=20):
@@ -57,20 +57,20 @@ def test_scaling_losses_and_curvature_together_changes_nothing(q: float, c: floa
 
 
 def one_content_one_not(q: float, epochs: int = 1) -> Tensor:
-    """theta = 0; holder 0 wants 0 and has it (F = 0, v = 0), holder 1 wants 2 (F = 2, v = -2)."""
+    """theta = 0; site 0 wants 0 and has it (F = 0, v = 0), site 1 wants 2 (F = 2, v = -2)."""
     federation = quadratic_federation([0.0], [points([[[0.0]]]), points([[[2.0]]])])
     method = QFedAvg(q, learning_rate=0.5, epochs=epochs, batch_size=None)
     return next(train(federation, method, rounds=1)).parameters()
 
 
 @pytest.mark.parametrize("q", [1.0, 5.0])
-def test_a_holder_without_loss_has_no_say(q: float) -> None:
+def test_a_site_without_loss_has_no_say(q: float) -> None:
     """Delta_0 = h_0 = 0; Delta_1 / h_1 = F v / (q v^2 + L F) = -4 / (4 q + 4) with L = 2."""
     assert float(one_content_one_not(q)) == pytest.approx(1.0 / (q + 1.0), rel=1e-7)
 
 
 @pytest.mark.parametrize("q", [0.0, 0.1, 0.2, 0.9, 1.0, 5.0, 12.0])
-def test_zero_loss_is_safe_and_the_other_holder_still_pulls(q: float) -> None:
+def test_zero_loss_is_safe_and_the_other_site_still_pulls(q: float) -> None:
     theta = float(one_content_one_not(q, epochs=3))
     assert 0.0 < theta < 2.0
 
@@ -84,7 +84,7 @@ def test_a_perfect_model_stays(q: float) -> None:
 
 @pytest.mark.parametrize("target", [1e4, 1e-2])
 def test_a_large_q_neither_overflows_nor_vanishes(target: float) -> None:
-    """One holder: F cancels from Delta / h = v / (q v^2 / F + L), with F = v^2 / 2: v/(2 q + L)."""
+    """One site: F cancels from Delta / h = v / (q v^2 / F + L), with F = v^2 / 2: v/(2 q + L)."""
     q, eta = 100.0, 0.5
     federation = quadratic_federation([0.0], [points([[[target]]])])
     method = QFedAvg(q, learning_rate=eta, epochs=1, batch_size=None)
@@ -113,15 +113,15 @@ def test_powers_beyond_all_floats_still_weigh_exactly(q: int, unit: float) -> No
     assert float(theta) == pytest.approx(in_fractions(targets, q, eta), rel=1e-9 + 10 * room)
 
 
-def test_one_holder_in_a_thousand_may_have_all_the_loss() -> None:
+def test_one_site_in_a_thousand_may_have_all_the_loss() -> None:
     """Its power is 1000^q of the mean's: half on either side of 1, and refused where too large."""
-    holders = [points([[[0.0]] * 999]), points([[[2.0]]])]
-    federation = quadratic_federation([0.0], holders)
+    sites = [points([[[0.0]] * 999]), points([[[2.0]]])]
+    federation = quadratic_federation([0.0], sites)
     method = QFedAvg(80.0, learning_rate=0.5, epochs=1, batch_size=None)
     before = 0.0
     for done in train(federation, method, rounds=2):
         theta = float(done.parameters())
-        # One holder alone counts: (2 - theta) / (2 q + L).
+        # One site alone counts: (2 - theta) / (2 q + L).
         assert theta - before == pytest.approx((2.0 - before) / (160 + 2), rel=1e-9)
         before = theta
     told = complaint_of(lambda: list(train(federation, replace(method, q=200.0), rounds=2)))
@@ -136,7 +136,7 @@ def test_a_usual_round_has_one_question() -> None:
 
 
 def test_step_factor_is_the_step_relative_to_plain_averaging() -> None:
-    """One holder, F = v^2 / 2, L = 1/eta = 2: 1 / (1 + q v^2 / (L F)) = 1 / (1 + q)."""
+    """One site, F = v^2 / 2, L = 1/eta = 2: 1 / (1 + q v^2 / (L F)) = 1 / (1 + q)."""
     federation = quadratic_federation([0.0], [points([[[2.0]]])])
     method = QFedAvg(5.0, learning_rate=0.5, epochs=1, batch_size=None)
     done = next(train(federation, method, rounds=1))

@@ -6,8 +6,8 @@ import torch
 
 from fedminmax.core.errors import DivergedError
 from fedminmax.data.synthetic import MEAN_RISKS, MINIMAX_RISKS
-from fedminmax.federation.train import train
 from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
+from fedminmax.training.train import train
 from tests import sides
 from tests.complaints import complaint_of
 from tests.fits_by_hand import Pooled, fits_by_hand

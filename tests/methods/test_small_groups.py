@@ -20,8 +20,6 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.messages import Census
 from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule, small_group_notes
 from fedminmax.core.solvers.simplex import ascend_on_simplex
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round, train
 from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
@@ -33,6 +31,8 @@ from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.methods.oracle_minimax import OracleMinimax
 from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
 from fedminmax.methods.shared.replies import shares_within_floor
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round, train
 from tests.problems import Point, half_squared_distance, points, pooled, softmax_problem
 
 S = 1 / 101
@@ -50,11 +50,11 @@ METHODS: list[tuple[AnyMethod[Any], int]] = [
 ]
 
 
-def game(**rule: Any) -> InProcessFederation:
-    return InProcessFederation(Point([0.0]), half_squared_distance, ROWS, **rule)
+def game(**rule: Any) -> Simulation:
+    return Simulation(Point([0.0]), half_squared_distance, ROWS, **rule)
 
 
-def last(federation: InProcessFederation, method: AnyMethod[Any], rounds: int) -> Round[Any]:
+def last(federation: Simulation, method: AnyMethod[Any], rounds: int) -> Round[Any]:
     return list(train(federation, method, rounds=rounds))[-1]
 
 
@@ -89,9 +89,9 @@ def test_the_weights_are_those_of_the_saddle_point() -> None:
 def test_without_small_groups_nothing_changes(method: AnyMethod[Any]) -> None:
     federation = softmax_problem([[4, 0, 2], [1, 5, 1]])
     plain = last(federation.federation(), method, 12)
-    model, rows = federation.model(), federation.holders
+    model, rows = federation.model(), federation.sites
     for rule in (SmallGroupRule.SHARE, SmallGroupRule.MERGE):
-        same = InProcessFederation(model, brier_loss, rows, minimum_group=3, small=rule)
+        same = Simulation(model, brier_loss, rows, minimum_group=3, small=rule)
         done = last(same, method, 12)
         assert torch.equal(done.members, plain.members)
         assert torch.equal(done.weights, plain.weights)
@@ -99,9 +99,7 @@ def test_without_small_groups_nothing_changes(method: AnyMethod[Any]) -> None:
 
 @pytest.mark.parametrize("method", [own for own, _ in METHODS[:5]], ids=lambda own: own.name)
 def test_who_holds_the_rows_does_not_matter(method: AnyMethod[Any]) -> None:
-    together = InProcessFederation(
-        Point([0.0]), half_squared_distance, [pooled(ROWS)], minimum_group=30
-    )
+    together = Simulation(Point([0.0]), half_squared_distance, [pooled(ROWS)], minimum_group=30)
     one, other = last(together, method, 30), last(game(minimum_group=30), method, 30)
     assert one.members.tolist() == [pytest.approx(other.members[0].tolist(), abs=1e-12)]
     assert one.weights.tolist() == pytest.approx(other.weights.tolist(), abs=1e-12)
@@ -109,21 +107,21 @@ def test_who_holds_the_rows_does_not_matter(method: AnyMethod[Any]) -> None:
 
 def test_merged_groups_are_one_group_from_the_start() -> None:
     problem = softmax_problem([[40, 2, 30, 3], [0, 1, 9, 0]])
-    merged = InProcessFederation(
-        problem.model(), brier_loss, problem.holders, minimum_group=6, small=SmallGroupRule.MERGE
+    merged = Simulation(
+        problem.model(), brier_loss, problem.sites, minimum_group=6, small=SmallGroupRule.MERGE
     )
     assert merged.group_names == ("0", "2", MERGED_NAME)
     assert merged.census.counts.tolist() == [[40, 30, 5], [0, 9, 1]]
     assert merged.census.playable.tolist() == [True, True, True]
-    by_hand = [(x, y, torch.tensor([0, 2, 1, 2])[group]) for x, y, group in problem.holders]
-    expected = last(InProcessFederation(problem.model(), brier_loss, by_hand), FedMinMax(), 5)
+    by_hand = [(x, y, torch.tensor([0, 2, 1, 2])[group]) for x, y, group in problem.sites]
+    expected = last(Simulation(problem.model(), brier_loss, by_hand), FedMinMax(), 5)
     assert torch.equal(last(merged, FedMinMax(), 5).members, expected.members)
 
 
 def test_a_merged_group_that_is_still_small_does_not_play() -> None:
     problem = softmax_problem([[40, 2, 30, 3]])
-    merged = InProcessFederation(
-        problem.model(), brier_loss, problem.holders, minimum_group=30, small=SmallGroupRule.MERGE
+    merged = Simulation(
+        problem.model(), brier_loss, problem.sites, minimum_group=30, small=SmallGroupRule.MERGE
     )
     assert merged.census.playable.tolist() == [True, True, False]
 
@@ -131,10 +129,10 @@ def test_a_merged_group_that_is_still_small_does_not_play() -> None:
 def test_a_name_that_merged_groups_have_is_refused() -> None:
     problem = softmax_problem([[40, 2, 3]])
     with pytest.raises(InputError, match=f"a group is named '{MERGED_NAME}'"):
-        InProcessFederation(
+        Simulation(
             problem.model(),
             half_squared_distance,
-            problem.holders,
+            problem.sites,
             group_names=(MERGED_NAME, "b", "c"),
             minimum_group=30,
             small=SmallGroupRule.MERGE,
@@ -150,7 +148,7 @@ def test_where_all_are_small_all_play() -> None:
 
 def test_a_single_playable_group_makes_the_game_ordinary_training() -> None:
     rows = [points([[[0.0]] * 60, [[1.0]] * 20, [[3.0]]])]
-    alone = InProcessFederation(Point([0.0]), half_squared_distance, rows, minimum_group=30)
+    alone = Simulation(Point([0.0]), half_squared_distance, rows, minimum_group=30)
     done = last(alone, FedMinMax(0.5), 60)
     assert float(done.progress.iterates.last) == pytest.approx(23 / 81, abs=1e-9)
     notes = small_group_notes([60, 20, 1], ["a", "b", "c"], 30, SmallGroupRule.SHARE)

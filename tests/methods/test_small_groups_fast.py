@@ -9,9 +9,9 @@ from torch import nn
 
 from fedminmax.core.losses import brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.small_groups import SmallGroupRule
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round, train
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round, train
 from tests.epigraph import lowest_maximum
 from tests.problems import Rows, Vector
 
@@ -41,7 +41,7 @@ def rows(*, small: int = 6) -> Rows:
 
 
 def last(
-    holders: list[Rows],
+    sites: list[Rows],
     rounds: int,
     loss: Any = cross_entropy_loss,
     ridge: float = RIDGE,
@@ -51,7 +51,7 @@ def last(
     with torch.no_grad():
         model.weight.zero_()
         model.bias.zero_()
-    federation = InProcessFederation(model, loss, holders, ridge=ridge, **rule)
+    federation = Simulation(model, loss, sites, ridge=ridge, **rule)
     *_, done = train(federation, FedMinMaxFast(), rounds=rounds)
     return done
 
@@ -146,7 +146,7 @@ def test_squared_error_is_still_solved_by_one_round() -> None:
         slopes = np.array([2.0 * errors[rows] @ inputs[rows] / rows.sum() for rows in own])
         return MIXING @ values, MIXING @ slopes
 
-    federation = InProcessFederation(
+    federation = Simulation(
         nn.Linear(3, 1, dtype=torch.float64), squared_error_loss, [(x, y, group)], minimum_group=30
     )
     first = next(train(federation, FedMinMaxFast(), rounds=5))
@@ -157,10 +157,10 @@ def test_squared_error_is_still_solved_by_one_round() -> None:
 def test_networks_too_have_fixed_shares() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
-    federation = InProcessFederation(model, cross_entropy_loss, [rows()], minimum_group=30)
+    federation = Simulation(model, cross_entropy_loss, [rows()], minimum_group=30)
     *_, done = train(federation, FedMinMaxFast(), rounds=60)
     assert done.weights[3:].tolist() == SHARES[3:].tolist()
     assert float(done.weights.sum()) == pytest.approx(1.0, abs=1e-9)
-    everyone = InProcessFederation(model, cross_entropy_loss, [rows()])
+    everyone = Simulation(model, cross_entropy_loss, [rows()])
     *_, played = train(everyone, FedMinMaxFast(), rounds=60)
     assert done.worst_risk < float(played.risks[:3].max())

@@ -9,10 +9,10 @@ import torch
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey, zero_sums
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.stochastic_afl import GradientEstimator, StochasticAFL
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.train import train
 from tests.complaints import complaint_of
 from tests.methods.all_lots import all_draws, assert_frequencies
 from tests.oracles import brier_gradient
@@ -109,11 +109,11 @@ def test_the_penalty_pulls_lambda_to_its_penalised_maximum(risks: list[float]) -
         adversary_rate=0.05, draws=draws, chi_squared=strength, start=AFLStart.UNIFORM
     )
     state = initial_progress(federation, method).state
-    # What the holders send when every one is drawn as often as expected.
+    # What the sites send when every one is drawn as often as expected.
     total = replace(
         zero_sums(len(state.parameters), 3, 3),
-        holder_loss=torch.tensor(risks, dtype=torch.float64) * draws / 3,
-        holder_count=torch.ones(3, dtype=torch.int64),
+        site_loss=torch.tensor(risks, dtype=torch.float64) * draws / 3,
+        site_count=torch.ones(3, dtype=torch.int64),
     )
     for _ in range(200):
         state = method.update(state, total)
@@ -132,32 +132,32 @@ def test_the_batch_of_the_loss_is_independent_of_that_of_the_gradient() -> None:
     for number in range(draws):
         reply = federation.ask(method, method.order(state, RoundKey(0, number)), [0])
         of_gradient = targets.index(-float(reply.step[0]))
-        of_loss = targets.index(float(torch.sqrt(2 * reply.holder_loss[0])))
+        of_loss = targets.index(float(torch.sqrt(2 * reply.site_loss[0])))
         pairs[of_gradient, of_loss] += 1
     spread = (draws / 9 * (1 - 1 / 9)) ** 0.5
     assert len(pairs) == 9
     assert all(abs(count - draws / 9) < 5 * spread for count in pairs.values())
 
 
-def test_only_drawn_holders_take_a_gradient_and_once_per_draw() -> None:
+def test_only_drawn_sites_take_a_gradient_and_once_per_draw() -> None:
     federation = PROBLEM.federation()
     method = StochasticAFL(0.1, estimator=GradientEstimator.WEIGHTED, draws=5, batch_size=2)
     state = initial_progress(federation, method).state
     for number in range(10):
         order = method.order(state, RoundKey(0, number))
-        for holder, times in enumerate(order.weights[0].tolist()):
-            reply = federation.ask(method, order, [holder])
+        for site, times in enumerate(order.weights[0].tolist()):
+            reply = federation.ask(method, order, [site])
             assert reply.gradient_evaluations == 2 * times
             assert reply.scale == times
             assert bool(reply.step.any()) == (times > 0)
-            assert int(reply.holder_count[holder]) == 1
+            assert int(reply.site_count[site]) == 1
         assert float(order.weights[0].sum()) == float(order.weights[1].sum()) == 5
 
 
 @BOTH
-def test_a_holder_without_rows_is_never_drawn(estimator: GradientEstimator) -> None:
+def test_a_site_without_rows_is_never_drawn(estimator: GradientEstimator) -> None:
     problem = softmax_problem([[2, 1], [0, 0], [1, 2]])
-    with pytest.warns(UserWarning, match="holder 1 has no rows"):
+    with pytest.warns(UserWarning, match="site 1 has no rows"):
         federation = problem.federation()
     method = StochasticAFL(estimator=estimator, chi_squared=0.1, start=AFLStart.UNIFORM)
     state = initial_progress(federation, method).state

@@ -14,13 +14,13 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss, cross_entropy_loss
 from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.data.synthetic import draw_synthetic, expected_risks, optimal_risks
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.group_term import GroupTERM, tilted_mean, tilted_weights
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.term import TERM
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.problems import (
     Point,
     half_squared_distance,
@@ -91,8 +91,8 @@ def test_one_full_step_descends_the_tilted_objective(tilt: float, group_tilt: fl
 def _objective_at(pieces: tuple[torch.Tensor, ...], tilt: float, group_tilt: float) -> torch.Tensor:
     weight, bias = pieces[0].view(3, 2), pieces[1]
     total = torch.zeros((), dtype=torch.float64)
-    rows = sum(len(y) for _, y, _ in PROBLEM.holders)
-    for x, y, group in PROBLEM.holders:
+    rows = sum(len(y) for _, y, _ in PROBLEM.sites)
+    for x, y, group in PROBLEM.sites:
         p = torch.softmax(x @ weight.T + bias, dim=1)
         losses = ((p - torch.eye(3, dtype=torch.float64)[y]) ** 2).sum(dim=1)
         inner = losses.mean()
@@ -108,11 +108,11 @@ def _objective_at(pieces: tuple[torch.Tensor, ...], tilt: float, group_tilt: flo
 
 
 def test_equal_tilts_collapse_to_one_level_over_cells() -> None:
-    """With tau = t the two levels are one tilted mean over (holder, group) cells."""
+    """With tau = t the two levels are one tilted mean over (site, group) cells."""
     theta = torch.from_numpy(PROBLEM.start)
     weight, bias = theta[:6].view(3, 2), theta[6:]
     cells, shares = [], []
-    for x, y, group in PROBLEM.holders:
+    for x, y, group in PROBLEM.sites:
         p = torch.softmax(x @ weight.T + bias, dim=1)
         own = ((p - torch.eye(3, dtype=torch.float64)[y]) ** 2).sum(dim=1)
         for a in range(3):
@@ -125,16 +125,16 @@ def test_equal_tilts_collapse_to_one_level_over_cells() -> None:
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("tilt", [1.0, 1e6])
-def test_losses_in_the_thousands_leave_only_the_worst_holder(
+def test_losses_in_the_thousands_leave_only_the_worst_site(
     tilt: float, precision: torch.dtype
 ) -> None:
     """At theta = 0 the losses are 1250, 3200 and 5000: exp of their differences is 0 in float64.
 
-    So every step is the third holder's alone, a tenth of the way to 100: theta^t = 100 (1 - 0.9^t),
+    So every step is the third site's alone, a tenth of the way to 100: theta^t = 100 (1 - 0.9^t),
     as long as it stays the worst.
     """
-    holders = [points([[[target]]]) for target in (50.0, 80.0, 100.0)]
-    federation = InProcessFederation(Point([0.0]).to(precision), half_squared_distance, holders)
+    sites = [points([[[target]]]) for target in (50.0, 80.0, 100.0)]
+    federation = Simulation(Point([0.0]).to(precision), half_squared_distance, sites)
     method = TERM(tilt, learning_rate=0.1, epochs=1, batch_size=None)
     for done in train(federation, method, rounds=3):
         expected = 100.0 * (1.0 - 0.9**done.number)
@@ -142,16 +142,16 @@ def test_losses_in_the_thousands_leave_only_the_worst_holder(
 
 
 def test_equal_losses_in_the_thousands_share_by_rows() -> None:
-    """Two holders with losses of 5000, one of 1 row at -100, one of 3 at 100: 3/4 - 1/4 of 10."""
-    holders = [points([[[-100.0]]]), points([[[100.0]] * 3]), points([[[1.0]]])]
-    federation = quadratic_federation([0.0], holders)
+    """Two sites with losses of 5000, one of 1 row at -100, one of 3 at 100: 3/4 - 1/4 of 10."""
+    sites = [points([[[-100.0]]]), points([[[100.0]] * 3]), points([[[1.0]]])]
+    federation = quadratic_federation([0.0], sites)
     method = TERM(1.0, learning_rate=0.1, epochs=1, batch_size=None)
     (done,) = train(federation, method, rounds=1)
     assert float(done.parameters()) == pytest.approx(5.0, rel=1e-12)
 
 
 def test_who_takes_part_shares_all_the_weight() -> None:
-    """With one of two holders in each round, the step is that holder's own."""
+    """With one of two sites in each round, the step is that site's own."""
     federation = quadratic_federation([0.0], [points([[[50.0]]]), points([[[100.0]]])])
     method = TERM(1.0, learning_rate=0.1, epochs=1, batch_size=None)
     theta = 0.0
@@ -189,8 +189,8 @@ def test_group_term_reaches_its_synthetic_optimum_in_any_setting(
     model = torch.nn.Linear(2, 2)
     torch.nn.init.zeros_(model.weight)
     parts = partition_by_setting(setting, rows.group, 8, seed=0)
-    holders = [(sides(rows.x[p]), rows.y[p], rows.group[p]) for p in parts]
-    federation = InProcessFederation(model, brier_loss, holders)
+    sites = [(sides(rows.x[p]), rows.y[p], rows.group[p]) for p in parts]
+    federation = Simulation(model, brier_loss, sites)
     done = list(train(federation, GroupTERM(tilt, learning_rate=1.0), rounds=200))[-1]
     trained = federation.model(done.parameters())
     risks = expected_risks(torch.nn.Sequential(Sides(), trained))
@@ -206,9 +206,9 @@ def test_group_term_arrives_with_the_rate_that_users_get(tilt: float) -> None:
     and 5 they arrive here, too.
     """
     x, y, group = opposite_patterns()
-    holders = [(x[k::3], y[k::3], group[k::3]) for k in range(3)]
+    sites = [(x[k::3], y[k::3], group[k::3]) for k in range(3)]
     model = torch.nn.Linear(4, 2).double()
-    federation = InProcessFederation(model, cross_entropy_loss, holders)
+    federation = Simulation(model, cross_entropy_loss, sites)
     *_, done = train(federation, GroupTERM(tilt), rounds=400)
 
     def objective(theta: torch.Tensor) -> torch.Tensor:
@@ -237,7 +237,7 @@ def test_with_a_ridge_the_objective_is_the_penalised_one() -> None:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(torch.linspace(-start, start, parameter.numel()).view_as(parameter))
-        federation = InProcessFederation(model, cross_entropy_loss, [(x, y, group)], ridge=0.3)
+        federation = Simulation(model, cross_entropy_loss, [(x, y, group)], ridge=0.3)
         *_, done = train(federation, GroupTERM(5.0), rounds=200)
         answers.append(done.parameters(Iterate.LAST))
     torch.testing.assert_close(answers[0], answers[1], atol=1e-6, rtol=0.0)
@@ -255,16 +255,16 @@ def opposite_patterns() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 def test_only_a_rise_of_the_objective_shortens_steps() -> None:
     """One row per group, at -1 and 1, from 0: J falls from the start with a small rate."""
-    holders = [points([[[-1.0]] * 3, [[1.0]]])]
+    sites = [points([[[-1.0]] * 3, [[1.0]]])]
     for rate, shortened in ((0.1, False), (2.5, True)):
-        federation = quadratic_federation([5.0], holders)
+        federation = quadratic_federation([5.0], sites)
         rounds = train(federation, GroupTERM(2.0, learning_rate=rate), rounds=8)
         factors = [done.progress.state.step_factor for done in rounds]
         assert (min(factors) < 1.0) == shortened
 
 
 def test_rounds_of_some_rows_do_not_shorten_steps() -> None:
-    """J on the rows of one holder says nothing of J on those of the next one."""
+    """J on the rows of one site says nothing of J on those of the next one."""
     federation = quadratic_federation([0.0], [points([[[50.0]]]), points([[[100.0]]])])
     method = GroupTERM(2.0, learning_rate=0.1)
     for done in train(federation, method, rounds=12, participation=0.5):

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.federation.checkpoint import load_checkpoint, save_checkpoint
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import OneStepMethod
 from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.methods.oracle_minimax import OracleMinimax
 from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
+from fedminmax.training.checkpoint import load_checkpoint, save_checkpoint
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.train import train
 from tests import sides
 from tests.problems import softmax_problem
 
@@ -30,12 +30,10 @@ every_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: met
 
 @every_method
 @pytest.mark.parametrize("fused", [True, False])
-def test_split_rows_give_the_model_of_one_holder(
-    method: OneStepMethod[Any], *, fused: bool
-) -> None:
+def test_split_rows_give_the_model_of_one_site(method: OneStepMethod[Any], *, fused: bool) -> None:
     problem = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
-    everything = [torch.cat(part) for part in zip(*problem.holders, strict=True)]
-    alone = problem.federation(holders=[(everything[0], everything[1], everything[2])])
+    everything = [torch.cat(part) for part in zip(*problem.sites, strict=True)]
+    alone = problem.federation(sites=[(everything[0], everything[1], everything[2])])
     pairs = [
         (sides.federation(), sides.federation(sides.split_rows())),
         (alone, problem.federation(fused=fused)),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.flare.federation_file import read_federation_file
-from fedminmax.federation.flare.processes import free_port
+from fedminmax.network.flare.federation_file import read_federation_file
+from fedminmax.network.flare.processes import free_port
 from tests.packages.build import ROOT, build_wheel
 from tests.packages.containers import (
     PATIENCE,

@@ -15,7 +15,7 @@ import pytest
 
 import fedminmax
 from fedminmax.core.errors import EXTRAS
-from tests.federation.network_problem import write_tables
+from tests.network.network_problem import write_tables
 from tests.packages.build import ROOT, Built, build_all
 from tests.packages.environments import Environment, add_requirements, install
 
@@ -31,15 +31,15 @@ print([main(words) for words in json.loads(sys.argv[1])])
 """
 ON_TENSORS = """
 import torch
-from fedminmax import InProcessFederation, train
+from fedminmax import Simulation, train
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.losses import cross_entropy_loss
 from fedminmax.methods import FCFL, FedMinMaxFast
 rows = torch.arange(80.0).reshape(40, 2) / 80
-holders = [(rows, torch.arange(40) % 2, torch.arange(40) // 20)] * 2
+sites = [(rows, torch.arange(40) % 2, torch.arange(40) // 20)] * 2
 def end(method, privacy=None):
-    federation = InProcessFederation(
-        torch.nn.Linear(2, 2), cross_entropy_loss, holders, group_names=["a", "b"], privacy=privacy
+    federation = Simulation(
+        torch.nn.Linear(2, 2), cross_entropy_loss, sites, group_names=["a", "b"], privacy=privacy
     )
     *_, last = train(federation, method, rounds=2)
     return last.risks.tolist()
@@ -53,8 +53,8 @@ PROGRAMS = {
 import numpy as np
 from fedminmax import FedMinMaxClassifier
 x = np.random.default_rng(0).normal(size=(90, 2))
-groups, holders = np.arange(90) % 2, np.arange(90) % 3
-model = FedMinMaxClassifier().fit(x, x[:, 0] > 0, sensitive_features=groups, holders=holders)
+groups, sites = np.arange(90) % 2, np.arange(90) % 3
+model = FedMinMaxClassifier().fit(x, x[:, 0] > 0, sensitive_features=groups, sites=sites)
 print(model.score(x, x[:, 0] > 0))
 """,
     "solvers": ON_TENSORS + "print(end(FCFL()))",

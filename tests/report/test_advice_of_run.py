@@ -21,10 +21,10 @@ COST = {"bytes_down": 300, "bytes_up": 2_000, "usual_rounds": [8, 12]}
         (0.5, "could not have reached"),
     ],
 )
-def test_weights_within_reach_of_the_holders_and_beyond(
+def test_weights_within_reach_of_the_sites_and_beyond(
     share: float, words: str, tmp_path: Path
 ) -> None:
-    """The holders' mixes are (0.2, 0.8) and (0, 1): weights over holders make all between."""
+    """The sites' mixes are (0.2, 0.8) and (0, 1): weights over sites make all between."""
     distance = max(0.0, share - 0.2) * 2**0.5
     reach = {"weights": [share, 1 - share], "distance": distance}
     run = read_run(write_run(tmp_path / "run", reach=reach))

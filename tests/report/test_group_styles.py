@@ -25,7 +25,7 @@ def curves(risks: list[float], *, keeps_styles: bool) -> Curves:
         [last],
         groups=GROUPS,
         group_rows=ROWS,
-        holders=("north",),
+        sites=("north",),
         risk="risk",
         decimals=3,
         keeps_styles=keeps_styles,

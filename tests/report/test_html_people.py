@@ -24,13 +24,13 @@ def change(values: tuple[float, ...], half: float, name: str = "accuracy") -> di
     return {"baseline": baseline, "min_rows": 50, "metrics": {"risk": section, name: section}}
 
 
-def test_of_a_thousand_so_many_fewer_are_misjudged(tmp_path: Path) -> None:
+def test_of_a_thousand_so_many_fewer_are_misclassified(tmp_path: Path) -> None:
     """Accuracies are 1 - risk / 2: of women 0.80 and 0.85, of men 0.90 and 0.88."""
     told = people(read_run(write_run(tmp_path / "run", change=change((0.05, -0.02), 0.01))))
     assert told == (
         "Of 1,000 in “women”, the group that was worst off with the baseline, about 50 fewer are "
-        "misjudged (90% interval 40 to 60): 150 instead of 200. Of 1,000 in “men”, about 20 more "
-        "are misjudged (90% interval 10 to 30)."
+        "misclassified (90% interval 40 to 60): 150 instead of 200. Of 1,000 in “men”, about 20 more "
+        "are misclassified (90% interval 10 to 30)."
     )
 
 
@@ -38,7 +38,7 @@ def test_a_difference_within_noise_is_not_told_as_one(tmp_path: Path) -> None:
     told = people(read_run(write_run(tmp_path / "run", change=change((0.05, -0.02), 0.06))))
     assert told == (
         "Of 1,000 in “women”, the group that was worst off with the baseline, about 150 are "
-        "misjudged, compared with 200 with the baseline: on 150 test rows this difference is "
+        "misclassified, compared with 200 with the baseline: on 150 test rows this difference is "
         "within noise. No other group fares worse beyond noise."
     )
 
@@ -50,7 +50,7 @@ def test_against_a_baseline_that_has_not_converged_nobody_gains(tmp_path: Path) 
     told = people(replace(run, baseline=replace(run.baseline, results=unknown)))
     assert told == (
         "Of 1,000 in “women”, the group that was worst off with the baseline, about 150 are "
-        "misjudged, compared with 200 with the baseline: neither a gain nor a loss yet, because "
+        "misclassified, compared with 200 with the baseline: neither a gain nor a loss yet, because "
         "FedAvg is not known to have converged."
     )
 
@@ -64,7 +64,7 @@ def test_groups_of_few_rows_are_not_told_of(tmp_path: Path) -> None:
 
 def test_without_a_baseline_there_is_no_difference(tmp_path: Path) -> None:
     assert people(read_run(write_run(tmp_path / "run", before=None))) == (
-        "Of 1,000 in “women”, the worst-off group, about 150 are misjudged "
+        "Of 1,000 in “women”, the worst-off group, about 150 are misclassified "
         "(90% interval 120 to 180)."
     )
 
@@ -107,7 +107,7 @@ def test_the_first_screen(*, stated: bool, tmp_path: Path) -> None:
         facts["For which groups"] == ("By “sex”, " if stated else "") + "2 groups: women and men."
     )
     assert facts["On which rows"] == (
-        "Trained on 800 rows of 2 holders (north and south); measured on 1,050 other rows, not "
+        "Trained on 800 rows of 2 sites (north and south); measured on 1,050 other rows, not "
         "used in training."
     )
     assert facts["When"] == "2026-11-16"

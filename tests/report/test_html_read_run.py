@@ -90,7 +90,7 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     for name, change, expected in (
         ("census.json", lambda c: c["groups"].reverse(), "names other groups than results.json"),
-        ("census.json", lambda c: c["train"].pop(), "'train' is not 2 holders x 2 groups"),
+        ("census.json", lambda c: c["train"].pop(), "'train' is not 2 sites x 2 groups"),
         ("results.json", lambda c: c["test"].update(metrics={}), "train with held-out rows"),
         (
             "results.json",
@@ -98,7 +98,7 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
             "accuracy has 1 values for 2 groups",
         ),
         ("census.json", lambda c: c.update(other_tests={"x": [1]}), "'other_tests' is not 1 h"),
-        ("census.json", lambda c: c.update(holders=[], train=[], test=[]), "holders"),
+        ("census.json", lambda c: c.update(sites=[], train=[], test=[]), "sites"),
         ("census.json", lambda c: c["train"][0].__setitem__(0, 10**30), "train.0.0"),
         ("results.json", lambda c: c["test"]["metrics"].pop("risk"), "test has no risk"),
         ("results.json", lambda c: c.update(seconds=1e308), "seconds"),

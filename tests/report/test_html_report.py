@@ -49,7 +49,7 @@ def hostile_report(folder: Path) -> Report:
         halves=(0.01,) * 4,
         rows=(60, 70, 0, 80),
         groups=HOSTILE,
-        holders=HOSTILE[:2],
+        sites=HOSTILE[:2],
         census=((1, 2, 3, 4), (5, 6, 0, 8)),
         warnings=[HOSTILE[0]],
         notes=[HOSTILE[1]],
@@ -160,7 +160,7 @@ def test_every_figure_has_name_description_caption_and_numbers(tmp_path: Path) -
     assert training.lines == (
         ("north", "60", "240", "300"),
         ("south", "0", "500", "500"),
-        ("all holders", "60", "740", "800"),
+        ("all sites", "60", "740", "800"),
     )
 
 
@@ -196,11 +196,11 @@ def test_a_shared_baseline_is_one_point(tmp_path: Path) -> None:
     assert warning.startswith("TERM was measured on other groups or test rows than FedMinMax")
 
 
-@pytest.mark.parametrize("weights_over", ["groups", "holders", "nothing", "groups (parity)"])
+@pytest.mark.parametrize("weights_over", ["groups", "sites", "nothing", "groups (parity)"])
 def test_every_kind_of_weights(weights_over: str, tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", weights_over=weights_over))
     figure = build_report([run]).parts[0].figures[1]
-    tables = 2 if weights_over in {"groups", "holders"} else 1
+    tables = 2 if weights_over in {"groups", "sites"} else 1
     assert len(figure.tables) == tables
     assert ("no weights" in figure.caption) == (tables == 1)
 
@@ -227,17 +227,17 @@ def test_many_groups_are_drawn_in_part_and_listed_in_full(tmp_path: Path) -> Non
     assert "others</text>" in inline_svg(curves)
 
 
-def test_many_holders_are_drawn_in_part_and_listed_in_full(tmp_path: Path) -> None:
-    holders = tuple(f"holder {number}" for number in range(100))
+def test_many_sites_are_drawn_in_part_and_listed_in_full(tmp_path: Path) -> None:
+    sites = tuple(f"site {number}" for number in range(100))
     census = tuple((number, 1) for number in range(100))
-    run = write_run(tmp_path / "run", holders=holders, census=census, weights_over="holders")
+    run = write_run(tmp_path / "run", sites=sites, census=census, weights_over="sites")
     report = build_report([read_run(run)])
     figure = report.parts[0].figures[2]
-    assert "is the sum of the 41 smallest holders" in figure.caption
+    assert "is the sum of the 41 smallest sites" in figure.caption
     assert len(figure.tables[0].lines) == 101
     text = inline_svg(figure)
-    assert "41 smaller holders" in text
-    # Holders 0 to 40 have 0 + 1 + ... + 40 rows of the first group.
+    assert "41 smaller sites" in text
+    # Sites 0 to 40 have 0 + 1 + ... + 40 rows of the first group.
     assert ">820</text>" in text
 
 

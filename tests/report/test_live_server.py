@@ -44,7 +44,7 @@ def live_run(**changed: object) -> LiveRun:
     model = LiveModel("FedMinMax", rounds, planned=10, stage=Stage.RUNNING)
     known = {
         "groups": (HOSTILE, "men"),
-        "holders": ("north", "south"),
+        "sites": ("north", "south"),
         "models": (model,),
     } | changed
     return LiveRun("runs/a & b", Stage.RUNNING, "Trained.", **known)  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def test_what_is_known_is_said_in_words() -> None:
     assert "Distance from the best possible" in text
     assert "1.6 %" in text
     assert "about 7 s" in text
-    assert "2 of 2 holders" in text
+    assert "2 of 2 sites" in text
     assert "Sums masked" not in text
     assert "Privacy budget" not in text
     assert spoken(live_run()) == f"Trained. Worst off: “{HOSTILE}”, training risk 0.470."

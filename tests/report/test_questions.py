@@ -16,7 +16,7 @@ LOGISTIC = {
     "loss": "cross_entropy",
 }
 CLOSE = {"upper": 0.5, "lower": 0.49996, "penalty": 0.01, "ridge": 1e-4}
-# Every group has a holder of its own, a second one, and rows in plenty.
+# Every group has a site of its own, a second one, and rows in plenty.
 PLENTY = ((600, 600), (600, 0), (0, 600))
 THREE = ("north", "south", "west")
 
@@ -40,10 +40,10 @@ def test_a_proof_is_said_in_words(
     assert answer.reasons[0].startswith("Proved: ")
 
 
-def test_a_proof_about_holders_proves_nothing_of_groups(tmp_path: Path) -> None:
-    answer = could_be_better(run_of(tmp_path, **LOGISTIC, proof=CLOSE | {"players": "holder"}))
+def test_a_proof_about_sites_proves_nothing_of_groups(tmp_path: Path) -> None:
+    answer = could_be_better(run_of(tmp_path, **LOGISTIC, proof=CLOSE | {"players": "site"}))
     assert answer.short == "That is not known: nothing is proved here."
-    assert "worst holder's" in answer.reasons[0]
+    assert "worst site's" in answer.reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_more_rounds_come_first_where_training_has_not_converged(tmp_path: Path)
 def test_the_adviser_has_its_say(tmp_path: Path) -> None:
     census = ((60, 240), (0, 7))
     reasons = what_would_help(run_of(tmp_path, census=census)).reasons
-    assert any("Only one holder has “women”" in reason for reason in reasons)
+    assert any("Only one site has “women”" in reason for reason in reasons)
     few = what_would_help(run_of(tmp_path / "few", census=((20, 240), (0, 7)))).reasons
     assert any("“women” has 20 training rows" in reason for reason in few)
 
 
 def test_where_nothing_stands_out_that_is_said(tmp_path: Path) -> None:
-    run = run_of(tmp_path, **LOGISTIC, census=PLENTY, holders=THREE)
+    run = run_of(tmp_path, **LOGISTIC, census=PLENTY, sites=THREE)
     answer = what_would_help(run)
     assert answer.short.startswith("Nothing stands out")
     assert answer.reasons == ()
@@ -123,7 +123,7 @@ def test_no_small_group_is_said_too(tmp_path: Path) -> None:
 
 
 def test_a_summary_says_what_a_board_asks(tmp_path: Path) -> None:
-    text = render_summary(run_of(tmp_path, sites=[], secure_sums=3), "1.0")
+    text = render_summary(run_of(tmp_path, sites=[], secure_aggregation=3), "1.0")
     for words in (
         "What was trained",
         "for whom it is worst",

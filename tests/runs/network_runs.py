@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedminmax.data.tables.config import TableConfig
-from fedminmax.federation.server.run import run_plan
-from fedminmax.federation.wire.plan import NetworkPlan, SiteRules
+from fedminmax.network.server.run import run_plan
+from fedminmax.network.wire.plan import NetworkPlan, SiteRules
 from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.federation_record import PLACE, FederationRecord, open_federation_run, plan_of
 from tests.cli.in_process import run_here
-from tests.federation.network_problem import AT_ONCE, SITES, DirectTransport
+from tests.network.network_problem import AT_ONCE, SITES, DirectTransport
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedminmax.metrics.intervals import MIN_ROWS
 
 GROUPS = ("women", "men")
-HOLDERS = ("north", "south")
+SITES = ("north", "south")
 CENSUS = ((60, 240), (0, 500))
 CONFIG = '[data]\ntarget = "ill"\n\n[method]\nname = "fedminmax"\n'
 CONVERGED = {
@@ -101,7 +101,7 @@ def results(
                 "accuracy": metric(accuracies, halves, rows, groups),
             },
         },
-        "notes": ["Held out: 20 % of each holder."],
+        "notes": ["Held out: 20 % of each site."],
         "warnings": [],
     } | changed
 
@@ -150,17 +150,17 @@ def write_run(
     halves: Sequence[float] = (0.03, 0.01),
     rows: Sequence[int] = (150, 900),
     groups: Sequence[str] = GROUPS,
-    holders: Sequence[str] = HOLDERS,
+    sites: Sequence[str] = SITES,
     census: Sequence[Sequence[int]] = CENSUS,
     weights_over: str = "groups",
     **changed: object,
 ) -> Path:
     """Write a run folder with its baseline, if it has one."""
-    sizes = {"groups": len(groups), "holders": len(holders)}.get(weights_over, 0)
+    sizes = {"groups": len(groups), "sites": len(sites)}.get(weights_over, 0)
     content = results(name, after, halves, rows, groups, **changed)
     lines = round_lines(after, weights_over=weights_over, sizes=sizes)
     write_trained(folder, content, lines)
-    table = {"format": 1, "holders": holders, "groups": groups, "train": census, "test": census}
+    table = {"format": 1, "sites": sites, "groups": groups, "train": census, "test": census}
     (folder / "census.json").write_text(json.dumps(table))
     if before is not None:
         content = results("FedAvg", before, halves, rows, groups, **changed)

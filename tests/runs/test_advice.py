@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census
 from fedminmax.core.small_groups import largest_standard_error
-from fedminmax.federation.run_cost import MessageBytes, Rounds
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.network.run_cost import MessageBytes, Rounds
 from fedminmax.runs.advice import Advice, Reach, RunCost, advise, nearest_to_weights
 from fedminmax.runs.advice_text import answer, cost_cells, group_cells, remedies
 
@@ -36,7 +36,7 @@ def tables(draw: st.DrawFn) -> Table:
 
 @settings(max_examples=25)
 @given(tables(), st.randoms())
-def test_a_holder_of_its_own_for_every_group_is_equivalent(others: Table, random: Random) -> None:
+def test_a_site_of_its_own_for_every_group_is_equivalent(others: Table, random: Random) -> None:
     groups = len(others[0])
     own = [[9 * (place == a) for place in range(groups)] for a in range(groups)]
     table = [*others, *own]
@@ -49,7 +49,7 @@ def test_a_holder_of_its_own_for_every_group_is_equivalent(others: Table, random
 
 @settings(max_examples=25)
 @given(tables(), st.lists(st.integers(1, 7), min_size=1, max_size=4))
-def test_holders_with_one_mix_reach_one_mix(table: Table, sizes: list[int]) -> None:
+def test_sites_with_one_mix_reach_one_mix(table: Table, sizes: list[int]) -> None:
     first = [rows + 1 for rows in table[0]]
     advice = of([[size * rows for rows in first] for size in sizes])
     assert advice.reach is Reach.ONE_MIX
@@ -62,16 +62,16 @@ def test_holders_with_one_mix_reach_one_mix(table: Table, sizes: list[int]) -> N
 
 @settings(max_examples=25)
 @given(tables(), st.randoms())
-def test_the_order_of_holders_does_not_matter(table: Table, random: Random) -> None:
+def test_the_order_of_sites_does_not_matter(table: Table, random: Random) -> None:
     before = of(table)
     shuffled = list(table)
     random.shuffle(shuffled)
     after = of(shuffled)
     assert after.reach is before.reach
     for one, other in zip(before.groups, after.groups, strict=True):
-        assert (one.rows, one.holders, one.largest_share) == (
+        assert (one.rows, one.sites, one.largest_share) == (
             other.rows,
-            other.holders,
+            other.sites,
             other.largest_share,
         )
         assert one.distance == pytest.approx(other.distance, abs=1e-10)
@@ -92,14 +92,14 @@ def test_a_group_without_rows_is_named_and_changes_nothing_else(table: Table, pl
     )
     assert "“ghosts”" in remedies(advice)[0]
     ghosts = advice.groups[place]
-    assert (ghosts.largest_holder, ghosts.standard_error) == (None, None)
+    assert (ghosts.largest_site, ghosts.standard_error) == (None, None)
     assert group_cells(ghosts, advice)[1] == "0"
 
 
-def test_one_holder_cannot_favour_a_group() -> None:
+def test_one_site_cannot_favour_a_group() -> None:
     advice = of([[30, 70]])
     assert advice.reach is Reach.ONE_MIX
-    assert "one holder" in answer(advice)
+    assert "one site" in answer(advice)
     assert of([[30]]).equivalent
 
 
@@ -114,11 +114,11 @@ def test_the_games_of_lemma_1(table: Table, distance: float) -> None:
     assert found.is_reached == (distance == 0.0)
 
 
-def test_groups_that_no_holder_is_mostly_of_are_named() -> None:
+def test_groups_that_no_site_is_mostly_of_are_named() -> None:
     advice = of([[80, 20, 10], [20, 70, 10]], group_names=["a", "b", "rare"])
     assert "“rare”" in answer(advice)
     assert "“a”" not in answer(advice)
-    assert [group.has_own_holder for group in advice.groups] == [True, True, False]
+    assert [group.has_own_site for group in advice.groups] == [True, True, False]
 
 
 @pytest.mark.parametrize("rows", [2, 64, 1000])
@@ -136,13 +136,13 @@ def test_small_groups_and_few_test_rows_are_said_with_what_would_help() -> None:
     assert "test rows of “few”:" in words
 
 
-def test_a_method_over_holders_is_advised_against_where_it_cannot_reach_the_groups() -> None:
-    assert "afl protects the worst holder" in remedies(of([[9, 1], [6, 4]], chosen="afl"))[0]
+def test_a_method_over_sites_is_advised_against_where_it_cannot_reach_the_groups() -> None:
+    assert "afl protects the worst site" in remedies(of([[9, 1], [6, 4]], chosen="afl"))[0]
     own = of([[90, 0], [0, 40]], chosen="afl")
-    assert not any("protects the worst holder" in words for words in remedies(own))
+    assert not any("protects the worst site" in words for words in remedies(own))
 
 
-def test_every_method_is_listed_by_what_it_shows_of_a_holder() -> None:
+def test_every_method_is_listed_by_what_it_shows_of_a_site() -> None:
     shown = of([[1]]).reveals
     assert {key: words for words, keys in shown.items() for key in keys} == {
         key: card.reveals for key, card in CARDS.items()
@@ -163,7 +163,7 @@ def test_costs_multiply_rounds_and_bytes() -> None:
     ("more", "complaint"),
     [
         ({"group_names": ["a"]}, "group_names has 1 names for 2 groups"),
-        ({"holder_names": ["a"]}, "holder_names has 1 names for 2 holders"),
+        ({"site_names": ["a"]}, "site_names has 1 names for 2 sites"),
         ({"test_rows": [1]}, "test_rows has 1 numbers for 2 groups"),
         ({"loss": "hinge"}, "loss 'hinge' is unknown"),
     ],
@@ -171,7 +171,7 @@ def test_costs_multiply_rounds_and_bytes() -> None:
 def test_what_does_not_fit_is_refused(more: dict[str, object], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         of([[1, 2], [3, 4]], **more)
-    with pytest.raises(InputError, match="no holder has a training row"):
+    with pytest.raises(InputError, match="no site has a training row"):
         of([[0, 0]])
 
 

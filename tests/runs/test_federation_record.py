@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.wire.plan import SiteRules
-from fedminmax.federation.wire.plan_checks import RUN_NAME
+from fedminmax.network.wire.plan import SiteRules
+from fedminmax.network.wire.plan_checks import RUN_NAME
 from fedminmax.runs.federation_record import (
     PLACE,
     FederationRecord,
@@ -18,7 +18,7 @@ from fedminmax.runs.layout import RECORD_FILE, claim_run
 from fedminmax.runs.records import Results
 from fedminmax.runs.results import write_results
 from tests.complaints import complaint_of
-from tests.federation.network_problem import SITES, write_tables
+from tests.network.network_problem import SITES, write_tables
 from tests.runs.run_folders import GROUPS, results
 
 

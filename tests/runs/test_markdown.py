@@ -70,7 +70,7 @@ def test_a_card_of_hostile_names_has_no_markup_of_theirs(name: str, tmp_path: Pa
     groups = (name, "men")
     content = run_folders.results("FedMinMax", (0.3, 0.2), (0.1, 0.1), (50, 60), groups)
     content |= {"notes": [f"columns {name}"], "warnings": [name], "target": name}
-    census = CensusFile(format=1, holders=(name,), groups=groups, train=((1, 2),), test=((1, 2),))
+    census = CensusFile(format=1, sites=(name,), groups=groups, train=((1, 2),), test=((1, 2),))
     saved = saved_model(("no", "yes"))
     words = ReportSection(title=name, intended_use=name)
     write_card(

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from fedminmax.core.errors import InputError
-from fedminmax.federation.server.run import run_plan
-from fedminmax.federation.wire.plan import ALL_SITES, SiteRules
+from fedminmax.network.server.run import run_plan
+from fedminmax.network.wire.plan import ALL_SITES, SiteRules
 from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.federation_record import PLACE, FederationRecord, open_federation_run, plan_of
 from tests.cli.in_process import run_here
-from tests.federation.masked_problem import FourSites, listed_config
-from tests.federation.network_problem import SITES
+from tests.network.masked_problem import FourSites, listed_config
+from tests.network.network_problem import SITES
 
 
 def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
@@ -29,10 +29,10 @@ def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
     assert run_plan(plan, FourSites(tmp_path), fetched).error is None
     collect_network_run(fetched, plan, content, folder)
     census = json.loads((folder / "census.json").read_text())
-    assert census["holders"] == [ALL_SITES]
+    assert census["sites"] == [ALL_SITES]
     assert len(census["train"]) == 1
     results = json.loads((folder / "results.json").read_text())
-    assert results["secure_sums"] == 3
+    assert results["secure_aggregation"] == 3
     assert [own["site"] for own in results["sites"]] == list(SITES)
     assert "reach" not in results
     # Keys and shares of masks travel beside the model: no size that was computed without them.
@@ -51,7 +51,7 @@ def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sites", "reason"),
     [
-        (('name = "fedminmax"', 'name = "afl"'), SITES, "'afl' needs each holder's own loss"),
+        (('name = "fedminmax"', 'name = "afl"'), SITES, "'afl' needs each site's own loss"),
         (("", ""), SITES[:2], "2 sites take part"),
         (('values = { sex = ["Female", "Male"] }', ""), SITES, "values of 'sex' are not listed"),
     ],
@@ -63,8 +63,14 @@ def test_what_cannot_be_masked_is_refused_before_anything_starts(
     config = tmp_path / "fedminmax.toml"
     config.write_text(config.read_text().replace(*change) if change[0] else config.read_text())
     record = FederationRecord(
-        "", config, kit=None, sites=sites, rounds=None, site_rules=SiteRules(), secure_sums=True
+        "",
+        config,
+        kit=None,
+        sites=sites,
+        rounds=None,
+        site_rules=SiteRules(),
+        secure_aggregation=True,
     )
-    with pytest.raises(InputError, match=f"secure_sums: .*{reason}"):
+    with pytest.raises(InputError, match=f"secure_aggregation: .*{reason}"):
         open_federation_run(tmp_path / "run", record)
     assert not (tmp_path / "run").exists()

@@ -22,9 +22,9 @@ from tests.cli.hospitals import (
 )
 from tests.cli.in_process import run_here
 from tests.complaints import complaint_of
-from tests.federation.network_problem import SITES, write_tables
-from tests.federation.silent_sites import SilentTransport
+from tests.network.network_problem import SITES, write_tables
 from tests.runs.network_runs import run_between_sites, run_both_ways
+from tests.training.silent_sites import SilentTransport
 
 # What a run between sites adds, and what it says in words of its own.
 OWN = {"sites", "notes", "finished", "cost"}
@@ -105,7 +105,7 @@ def test_rounds_and_census_are_those_of_a_run_in_one_process(folders: tuple[Path
         assert_close(rounds_of(apart), rounds_of(together), scale_of(together))
     censuses = [json.loads((folder / "census.json").read_text()) for folder in folders]
     assert censuses[0] == censuses[1]
-    assert censuses[0]["holders"] == list(HOSPITALS)
+    assert censuses[0]["sites"] == list(HOSPITALS)
 
 
 def test_the_model_is_that_of_a_run_in_one_process(folders: tuple[Path, Path]) -> None:

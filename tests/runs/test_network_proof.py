@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.wire.plan import SiteRules
+from fedminmax.network.wire.plan import SiteRules
 from fedminmax.runs.federation_record import FederationRecord
 from fedminmax.runs.results import finished_results
-from tests.federation.network_problem import SITES, write_tables
+from tests.network.network_problem import SITES, write_tables
 from tests.runs.network_runs import run_both_ways
 
 

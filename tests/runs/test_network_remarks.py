@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.server.agreement import AGREEMENT_FILE, agree
-from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.server.agreement import AGREEMENT_FILE, agree
+from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
 from fedminmax.runs.collect import remarks_on, sites_of
 from fedminmax.runs.records import SiteOfRun
 from tests.cli.hospitals import results_of, rounds_of
 from tests.cli.in_process import run_here
-from tests.federation.made_up_rounds import made_up_round
-from tests.federation.network_problem import AT_ONCE, DirectTransport, plan_of, write_tables
-from tests.federation.silent_sites import SilentTransport
+from tests.network.network_problem import AT_ONCE, DirectTransport, plan_of, write_tables
 from tests.runs.network_runs import run_between_sites
+from tests.training.made_up_rounds import made_up_round
+from tests.training.silent_sites import SilentTransport
 
 GROUPS = ("Female", "Male")
 AWAY = {"south": "south is not connected"}

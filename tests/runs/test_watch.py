@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedminmax.core.files import held
-from fedminmax.federation.server.news import News, PlannedJob
+from fedminmax.network.server.news import News, PlannedJob
 from fedminmax.runs import watch_tables as module
 from fedminmax.runs.layout import LOCK_FILE, claim_run
 from fedminmax.runs.live import LiveModel, LiveRun, Stage, without_groups, worst_now
@@ -18,12 +18,12 @@ from fedminmax.runs.round_log import RoundRecord
 from fedminmax.runs.watch import watch_folder
 from fedminmax.runs.watch_network import NewsSoFar, live_run
 from fedminmax.runs.watch_tables import watch_tables
-from tests.federation.made_up_rounds import made_up_round
+from tests.training.made_up_rounds import made_up_round
 
 GROUPS = ("women", "men", "two people")
 CENSUS = {
     "format": 1,
-    "holders": ["north", "south"],
+    "sites": ["north", "south"],
     "groups": GROUPS,
     "small_groups": ["two people"],
     "train": [[60, 240, 2], [0, 500, 0]],
@@ -186,8 +186,8 @@ def test_time_left_is_at_the_pace_of_the_last_rounds() -> None:
     assert model(3.0).seconds_left == pytest.approx(3.0 * 49)
 
 
-def test_weights_over_holders_stay_whole() -> None:
-    record = RoundRecord.from_json(line(1) | {"weights_over": "holders", "weights": [0.5, 0.5]})
+def test_weights_over_sites_stay_whole() -> None:
+    record = RoundRecord.from_json(line(1) | {"weights_over": "sites", "weights": [0.5, 0.5]})
     (shown,) = without_groups([record], GROUPS, ["two people"])
     assert (shown.risks, shown.weights) == ((0.5, 0.25), (0.5, 0.5))
 

@@ -5,7 +5,7 @@ from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, synthet
 
 CONFIG = SyntheticConfig(
     rows=80,
-    holders=4,
+    sites=4,
     model="sides",
     hidden=(),
     learning_rate=0.1,

@@ -1,13 +1,13 @@
-"""The study on Adult: every training row with a holder, one trajectory, risks of the test rows."""
+"""The study on Adult: every training row with a site, one trajectory, risks of the test rows."""
 
 import pytest
 import torch
 
 from fedminmax.data.adult import Adult, load_adult
-from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.studies.adult import AdultConfig, AdultStudy
 from fedminmax.studies.study import CENTRALIZED, RunPlan
+from fedminmax.training.train import train
 
 METHOD = FedMinMax(learning_rate=1.0, adversary_rate=0.1)
 
@@ -18,7 +18,7 @@ def data() -> Adult:
 
 
 def study_of(data: Adult, loss: str = "brier") -> AdultStudy:
-    config = AdultConfig(holders=40, include_protected=False, loss=loss, seed=0, device="cpu")
+    config = AdultConfig(sites=40, include_protected=False, loss=loss, seed=0, device="cpu")
     return AdultStudy(config, data)
 
 
@@ -32,7 +32,7 @@ def test_fedminmax_is_one_trajectory_in_all_settings(data: Adult) -> None:
     ends = {}
     for setting in ("ESG", "SSG", "PSG", CENTRALIZED):
         federation = study.federation(plan(setting), torch.float64)
-        assert federation.census.holders == (1 if setting == CENTRALIZED else 40)
+        assert federation.census.sites == (1 if setting == CENTRALIZED else 40)
         assert torch.equal(federation.census.counts.sum(dim=0), torch.bincount(data.train.group))
         *_, last = train(federation, METHOD, rounds=5, seed=study.fold_seed(0))
         ends[setting] = last.progress.state.parameters

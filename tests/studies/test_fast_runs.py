@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
-from fedminmax.federation.train import train
 from fedminmax.studies.finish import finish_runs, is_finished, read_scored_rounds, run_folder
 from fedminmax.studies.scores import RunResult, read_result
 from fedminmax.studies.study import Length, RunPlan, Selection
 from fedminmax.studies.synthetic import SyntheticStudy, methods_of, synthetic_plans
+from fedminmax.training.train import train
 from tests.studies.small_study import CONFIG, STUDY
 
 FAST = ["afl-fast", "fedavg-fast", "fedminmax-fast"]

@@ -1,8 +1,8 @@
 """How AFL's adversary compares with FedMinMax's.
 
-One holder per group and lambda^0 = rho: the same numbers. c holders per group with equal shares:
-a holder's weight moves by eta (r_k - mean), so the group's moves c times as far. With 20 + 20
-holders and risks (.4825, .2125): lambda = .025 + .1 * .135 = .0385, times 20 is .77, whereas
+One site per group and lambda^0 = rho: the same numbers. c sites per group with equal shares:
+a site's weight moves by eta (r_k - mean), so the group's moves c times as far. With 20 + 20
+sites and risks (.4825, .2125): lambda = .025 + .1 * .135 = .0385, times 20 is .77, whereas
 mu_0 = .5 + .1 * .135 = .5135; eta / 20 matches.
 """
 
@@ -14,15 +14,15 @@ import pytest
 import torch
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import AnyMethod
+from fedminmax.training.train import train
 from tests.oracles import fedminmax_by_hand
 from tests.problems import Rows, points, quadratic_federation, softmax_problem, to_numpy
 
 
-def test_one_holder_per_group_has_the_trajectory_of_fedminmax() -> None:
+def test_one_site_per_group_has_the_trajectory_of_fedminmax() -> None:
     problem = softmax_problem([[4, 0, 0], [0, 7, 0], [0, 0, 2]], seed=6)
     trace = fedminmax_by_hand(problem, rounds=50, eta=0.3, eta_mu=0.4)
     method = AFL(learning_rate=0.3, adversary_rate=0.4, start=AFLStart.ROWS)
@@ -37,9 +37,9 @@ def test_one_holder_per_group_has_the_trajectory_of_fedminmax() -> None:
 
 
 @pytest.mark.parametrize("start", list(AFLStart))
-def test_identical_holders_keep_their_weights(start: AFLStart) -> None:
+def test_identical_sites_keep_their_weights(start: AFLStart) -> None:
     problem = softmax_problem([[4, 2]], seed=6)
-    federation = problem.federation(holders=problem.holders * 5)
+    federation = problem.federation(sites=problem.sites * 5)
     for done in train(federation, AFL(adversary_rate=2.0, start=start), rounds=30):
         np.testing.assert_allclose(to_numpy(done.weights), np.full(5, 0.2), atol=1e-14)
 
@@ -58,7 +58,7 @@ def group_mass_after_one_round(method: AnyMethod[Any]) -> float:
     return float(weights[: len(weights) // 2].sum())
 
 
-def test_twenty_holders_per_group_move_the_group_twenty_times_as_far() -> None:
+def test_twenty_sites_per_group_move_the_group_twenty_times_as_far() -> None:
     assert group_mass_after_one_round(FedMinMax(0.1)) == pytest.approx(0.5135, abs=1e-14)
     assert group_mass_after_one_round(AFL()) == pytest.approx(0.77, abs=1e-14)
 
@@ -68,12 +68,12 @@ def test_the_scaled_rate_matches_fedminmax() -> None:
     assert group_mass_after_one_round(scaled) == pytest.approx(0.5135, abs=1e-14)
 
 
-def test_the_scaled_rate_matches_for_many_rounds_if_holders_of_a_group_are_alike() -> None:
-    """With identical data in a group its holders stay alike, and AFL is FedMinMax throughout."""
+def test_the_scaled_rate_matches_for_many_rounds_if_sites_of_a_group_are_alike() -> None:
+    """With identical data in a group its sites stay alike, and AFL is FedMinMax throughout."""
     problem = softmax_problem([[6, 0], [0, 6]], seed=8)
     trace = fedminmax_by_hand(problem, rounds=40, eta=0.3, eta_mu=0.4)
     method = AFL(learning_rate=0.3, adversary_rate=0.4, scale_adversary_rate=True)
-    federation = problem.federation(holders=[problem.holders[0]] * 4 + [problem.holders[1]] * 4)
+    federation = problem.federation(sites=[problem.sites[0]] * 4 + [problem.sites[1]] * 4)
     for done in train(federation, method, rounds=40):
         theta = to_numpy(done.parameters(Iterate.LAST))
         np.testing.assert_allclose(theta, trace.thetas[done.number], atol=1e-12)

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.train import train
 from tests.oracles import brier_gradient
 from tests.problems import Problem, Vector, softmax_problem, softmax_problems, to_numpy
 
@@ -51,7 +51,7 @@ def test_one_group_is_gradient_descent_whatever_the_adversary(rate: float) -> No
 @given(softmax_problems())
 def test_importance_weights_average_to_one_and_mu_is_on_the_simplex(problem: Problem) -> None:
     """sum_a rho_a w_a = sum_a mu_a = 1; rho is counted here from the rows."""
-    group = torch.cat([own for _, _, own in problem.holders])
+    group = torch.cat([own for _, _, own in problem.sites])
     rho = torch.bincount(group).double() / len(group)
     federation, method = problem.federation(), FedMinMax(learning_rate=0.3, adversary_rate=1.0)
     states = [initial_progress(federation, method).state]

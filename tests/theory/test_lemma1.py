@@ -1,6 +1,6 @@
-"""Lemma 1 of Papadaki et al. 2021: when is minimax over holders minimax over groups?
+"""Lemma 1 of Papadaki et al. 2021: when is minimax over sites minimax over groups?
 
-Groups at c = 0, 1 with r_a = (theta - c_a)^2 / 2; holder k has the mixture P[:, k] of them, so
+Groups at c = 0, 1 with r_a = (theta - c_a)^2 / 2; site k has the mixture P[:, k] of them, so
 its risk is r_k = sum_a P[a, k] r_a. The group value is 1/8 at theta = mu_1 = 1/2. AFL can only
 reach mu = P lambda: it agrees exactly if (1/2, 1/2) is a mixture of the columns.
 
@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.training.train import train
 from tests.problems import Rows, Vector, points, quadratic_federation, to_numpy
 
 CENTRES = np.array([0.0, 1.0])
 
 
-def holders(table: list[tuple[int, int]]) -> list[Rows]:
+def sites(table: list[tuple[int, int]]) -> list[Rows]:
     return [points([[[0.0]] * zeros, [[1.0]] * ones]) for zeros, ones in table]
 
 
@@ -57,11 +57,11 @@ def lower_bound(mu: Vector) -> float:
         ([(10, 0), (0, 10)], 0.5, (0.5, 0.5)),
     ],
 )
-def test_afl_ends_at_the_saddle_over_holders(
+def test_afl_ends_at_the_saddle_over_sites(
     table: list[tuple[int, int]], theta: float, weights: tuple[float, float]
 ) -> None:
     """At the end a round contracts: by 1 - eta at a corner, else as in the quadratic games."""
-    federation = quadratic_federation([0.3], holders(table))
+    federation = quadratic_federation([0.3], sites(table))
     last = list(train(federation, AFL(learning_rate=0.5, adversary_rate=0.5), rounds=600))[-1]
     np.testing.assert_allclose(to_numpy(last.parameters(Iterate.LAST)), [theta], atol=1e-10)
     np.testing.assert_allclose(to_numpy(last.weights), weights, atol=1e-10)
@@ -72,7 +72,7 @@ def test_afl_ends_at_the_saddle_over_holders(
 def test_fedminmax_ends_at_the_saddle_over_groups_in_all_three(
     table: list[tuple[int, int]],
 ) -> None:
-    federation = quadratic_federation([0.3], holders(table))
+    federation = quadratic_federation([0.3], sites(table))
     method = FedMinMax(learning_rate=0.5, adversary_rate=0.5)
     last = list(train(federation, method, rounds=300))[-1]
     np.testing.assert_allclose(to_numpy(last.parameters(Iterate.LAST)), [0.5], atol=1e-12)
@@ -84,7 +84,7 @@ mixed_tables = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_siz
 
 @settings(max_examples=8)
 @given(mixed_tables)
-def test_the_value_over_holders_is_at_most_the_value_over_groups(
+def test_the_value_over_sites_is_at_most_the_value_over_groups(
     table: list[tuple[int, int]],
 ) -> None:
     """Each method's average model and weights bracket its value, and scipy's value is inside.
@@ -94,21 +94,21 @@ def test_the_value_over_holders_is_at_most_the_value_over_groups(
     """
     counts = np.array(table, dtype=np.float64)
     mixtures = counts / counts.sum(axis=1, keepdims=True)
-    over_holders, over_groups = minimax_value(mixtures), minimax_value(np.eye(2))
+    over_sites, over_groups = minimax_value(mixtures), minimax_value(np.eye(2))
     assert over_groups == pytest.approx(0.125, abs=1e-9)
-    assert over_holders <= over_groups + 1e-9
+    assert over_sites <= over_groups + 1e-9
 
     afl = AFL(learning_rate=0.5, adversary_rate=0.5)
-    done = list(train(quadratic_federation([0.3], holders(table)), afl, rounds=400))[-1]
+    done = list(train(quadratic_federation([0.3], sites(table)), afl, rounds=400))[-1]
     upper = float((mixtures @ group_risks(float(done.parameters(Iterate.AVERAGE)))).max())
     lower = lower_bound(to_numpy(done.progress.state.average_weights) @ mixtures)
-    assert lower - 1e-9 <= over_holders <= upper + 1e-9
+    assert lower - 1e-9 <= over_sites <= upper + 1e-9
     assert upper - lower < 5e-3
 
     share = mixtures[:, 1]
     if share.min() <= 0.5 <= share.max():
-        assert over_holders == pytest.approx(over_groups, abs=1e-9)
+        assert over_sites == pytest.approx(over_groups, abs=1e-9)
     else:
         nearest = share[np.abs(share - 0.5).argmin()]
-        assert over_holders == pytest.approx(nearest * (1 - nearest) / 2, abs=1e-9)
-        assert over_holders < over_groups
+        assert over_sites == pytest.approx(nearest * (1 - nearest) / 2, abs=1e-9)
+        assert over_sites < over_groups

@@ -1,7 +1,7 @@
 """Lemma 1's last claim needs uniqueness: a documentation test.
 
-theta in [0, 1], r_0 = theta, r_1 = 1 - theta, one holder with both groups alike. Its risk is
-1/2 for every theta, so every theta is minimax over holders, and AFL stays where it starts. Yet
+theta in [0, 1], r_0 = theta, r_1 = 1 - theta, one site with both groups alike. Its risk is
+1/2 for every theta, so every theta is minimax over sites, and AFL stays where it starts. Yet
 theta = 1 leaves group 0 with risk 1, twice the group minimax value 1/2.
 
 FedMinMax: the regret of both players with D_theta = 1 on [0, 1], gradient at most
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.problems import Point, points
 
 
@@ -26,14 +26,14 @@ def linear_risk(outputs: Tensor, targets: Tensor) -> Tensor:
     return torch.where(targets[:, 0] == 0.0, outputs[:, 0], 1.0 - outputs[:, 0])
 
 
-def federation() -> InProcessFederation:
-    return InProcessFederation(Point([1.0]), linear_risk, [points([[[0.0]], [[1.0]]])])
+def federation() -> Simulation:
+    return Simulation(Point([1.0]), linear_risk, [points([[[0.0]], [[1.0]]])])
 
 
-def test_every_model_is_minimax_over_the_holder_so_afl_stays_at_the_worst_one() -> None:
+def test_every_model_is_minimax_over_the_site_so_afl_stays_at_the_worst_one() -> None:
     done = list(train(federation(), AFL(), rounds=50))[-1]
     assert done.parameters(Iterate.LAST).tolist() == [1.0]
-    assert done.total.holder_risks.tolist() == [0.5]
+    assert done.total.site_risks.tolist() == [0.5]
     assert done.risks.tolist() == [1.0, 0.0]
 
 

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.federation.train import Round, train
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
+from fedminmax.training.train import Round, train
 from tests.problems import Rows, Vector, points, quadratic_federation, to_numpy
 
 ETA = 0.5

@@ -41,8 +41,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="fedminmax",
         description=(
-            "Train one model across many data holders so that it is as good as possible for its "
-            "worst-off group, without any row leaving its holder."
+            "Train one model across many sites so that it is as good as possible for its "
+            "worst-off group, without any row leaving its site."
         ),
         epilog="example: fedminmax reproduce synthetic --quick",
     )

@@ -3,7 +3,7 @@
 Neither needs to see a row. The learning rate comes from power iteration, that is from sums over
 rows of x (x . v) (see ``safe_learning_rate``). The limits of one row follow from the model's
 weights (see ``row_limits``). Limits over many rows follow by Cauchy and Schwarz from
-sum_i |x~_i|^2, with x~ the row with a 1 appended, which holders send before the first round. They
+sum_i |x~_i|^2, with x~ the row with a 1 appended, which sites send before the first round. They
 hold for every table, so a value above them must be wrong.
 """
 
@@ -133,7 +133,7 @@ LOSS_LIMITS: dict[Loss, LossLimits] = {
 
 @dataclass(frozen=True)
 class RowLengths:
-    """Of one holder: the roots of sum_i |x~_i|^2 and, for quantity targets, of sum_i y_i^2."""
+    """Of one site: the roots of sum_i |x~_i|^2 and, for quantity targets, of sum_i y_i^2."""
 
     rows: float
     targets: float = 0.0
@@ -181,7 +181,7 @@ class RowLimits:
         return by_loss.minimum(self.slope**2 * counts.to(torch.float64))
 
     def max_loss_sums(self, counts: Tensor, lengths: RowLengths) -> Tensor:
-        """Return an upper bound on the loss sum of this many rows of a holder."""
+        """Return an upper bound on the loss sum of this many rows of a site."""
         rows = counts.to(torch.float64)
         if math.isfinite(self.max_loss):
             return self.max_loss * rows

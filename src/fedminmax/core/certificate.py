@@ -54,14 +54,14 @@ SAFETY = 2.0
 # Relative: rows that are the same up to their last bits do not differ by as much.
 SAME_ROWS = 1e-6
 
-Players = Literal["group", "holder"]
+Players = Literal["group", "site"]
 
 
 @dataclass(frozen=True)
 class Certificate:
     """A proof for a linear model: no model has a worst risk below ``lower``.
 
-    Both bounds are on the training risk of the worst of the ``players`` (groups or holders) plus
+    Both bounds are on the training risk of the worst of the ``players`` (groups or sites) plus
     the model's penalty m/2 |theta|^2, where groups that are too small to be chosen have their share
     (see ``simplex``). ``penalty`` is that of the returned model. A model whose parameters have
     at most the same norm has at most the same penalty, so its worst risk is at least ``min_risk``.
@@ -181,10 +181,10 @@ class RowSize:
 
 
 def row_size(census: Census, structure: LinearStructure, chunk: int) -> RowSize:
-    """Return the size of a census's rows; holders sum ``chunk`` rows at a time."""
+    """Return the size of a census's rows; sites sum ``chunk`` rows at a time."""
     rows = census.counts.sum(dim=0)
     most = int(rows.max())
-    depth = min(most, chunk) + most / chunk + 2 * census.holders + structure.outputs
+    depth = min(most, chunk) + most / chunk + 2 * census.sites + structure.outputs
     if census.row_lengths is None:
         return RowSize(math.inf, depth)
     return RowSize(float((census.row_lengths / rows.sqrt()).max()), depth)

@@ -44,7 +44,7 @@ BATCHES = 8
 WITHIN_GAP = "within its gap"
 # In place of a reason: the run stopped because validation rows saw no improvement.
 BY_VALIDATION = "no better on validation rows"
-WORST_HOLDER = "worst holder's risk"
+WORST_SITE = "worst site's risk"
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Goal:
     """What a method minimises, as far as risks by group show it.
 
     ``weights_floor`` is the minimum weight of a group, for a method whose mean weights are the
-    best response to its mean model; None for others. ``over_holders`` is a minimax over holders,
+    best response to its mean model; None for others. ``over_sites`` is a minimax over sites,
     whose risks are not in the log.
     """
 
     minimax: bool
     weights_floor: float | None = None
-    over_holders: bool = False
+    over_sites: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Convergence:
     may still change (None: too few rounds), ``weights_gap`` how far the weights are from the worst
     group (None: the method has no weights, or the check does not apply). ``rounds_needed`` is an
     estimate; None if there is none, or no more rounds are needed. For the worst
-    holder's risk, which is not in the log, ``risk`` is None and ``remaining`` is a share of it.
+    site's risk, which is not in the log, ``risk`` is None and ``remaining`` is a share of it.
     """
 
     converged: bool
@@ -176,10 +176,8 @@ def _from_known_gap(
     ]
     converged = left <= TOLERANCE
     reason = WITHIN_GAP if converged else "gap"
-    if goal.over_holders:
-        return Convergence(
-            converged, reason, rounds=last.round, measure=WORST_HOLDER, remaining=left
-        )
+    if goal.over_sites:
+        return Convergence(converged, reason, rounds=last.round, measure=WORST_SITE, remaining=left)
     if goal.minimax:
         measure, risk = WORST_GROUP, max((risk for risk, _, plays in known if plays), default=0.0)
     else:

@@ -1,4 +1,4 @@
-"""Exact sums over rows: bit-identical however the rows are split between holders.
+"""Exact sums over rows: bit-identical however the rows are split between sites.
 
 Rounding makes ordinary sums depend on their order. Here each pass splits the leading bits off all
 numbers at once, by adding and subtracting one large power of two; these parts are multiples of one

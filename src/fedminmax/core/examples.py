@@ -1,4 +1,4 @@
-"""One holder's rows: features, targets and the group of each row, checked once on entry."""
+"""One site's rows: features, targets and the group of each row, checked once on entry."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fedminmax.core.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Rows of one holder: ``x`` [n, ...], ``y`` [n], ``group`` [n] (numbers from 0)."""
+    """Rows of one site: ``x`` [n, ...], ``y`` [n], ``group`` [n] (numbers from 0)."""
 
     x: Tensor
     y: Tensor
@@ -32,9 +32,9 @@ class Examples:
 def check_examples(x: Tensor, y: Tensor, group: Tensor, owner: str) -> Examples:
     """Return the rows with integers as int64; raise an ``InputError`` if something is wrong.
 
-    >>> check_examples(torch.zeros(2, 1), torch.zeros(2), torch.tensor([0]), "holder 0")
+    >>> check_examples(torch.zeros(2, 1), torch.zeros(2), torch.tensor([0]), "site 0")
     Traceback (most recent call last):
-    fedminmax.core.errors.InputError: holder 0: x has 2 rows, y 2 and group 1; make them equal
+    fedminmax.core.errors.InputError: site 0: x has 2 rows, y 2 and group 1; make them equal
     """
     for name, tensor in (("x", x), ("y", y), ("group", group)):
         if tensor.layout is not torch.strided or tensor.is_nested:
@@ -66,11 +66,11 @@ def check_examples(x: Tensor, y: Tensor, group: Tensor, owner: str) -> Examples:
     return Examples(x, y if y.is_floating_point() else y.long(), group.long())
 
 
-def check_consistent(holders: Sequence[Examples]) -> None:
-    """Refuse rows whose shape or type differs from those of the other holders."""
+def check_consistent(sites: Sequence[Examples]) -> None:
+    """Refuse rows whose shape or type differs from those of the other sites."""
     kinds = [
         (number, name, (str(tensor.dtype), *tensor.shape[1:]))
-        for number, rows in enumerate(holders)
+        for number, rows in enumerate(sites)
         if len(rows)
         for name, tensor in (("x", rows.x), ("y", rows.y))
     ]
@@ -79,7 +79,7 @@ def check_consistent(holders: Sequence[Examples]) -> None:
         other, expected = first.setdefault(name, (number, kind))
         if kind != expected:
             raise InputError(
-                f"holder {number}: a row of {name} is {_format_kind(kind)}, but at holder {other} "
+                f"site {number}: a row of {name} is {_format_kind(kind)}, but at site {other} "
                 f"it is {_format_kind(expected)}; make them alike"
             )
 

@@ -1,4 +1,4 @@
-"""Sums by group over a holder's rows: losses, gradients and, for linear models, curvature.
+"""Sums by group over a site's rows: losses, gradients and, for linear models, curvature.
 
 Every row belongs to one group, so all groups' sums together cost one pass over the rows, in chunks
 of a single group each. A network's sums are in its own precision. A linear model's are in float64,

@@ -1,12 +1,12 @@
 """How a model is judged by losses on validation rows: by the objective that its method minimises.
 
-The players are groups, holders, or a single one with all rows. With their risks r_k and shares p_k
+The players are groups, sites, or a single one with all rows. With their risks r_k and shares p_k
 of the rows, the objective is the worst risk, the tilted mean (1/t) log sum_k p_k exp(t r_k), or the
 power mean (sum_k p_k r_k^(q+1))^(1/(q+1)), which orders models as the mean of powers does.
 
 Players with few rows are pooled (see ``core.validation``), and so they are in every objective. A
-server that does not see each holder's losses judges by the mean over all rows in place of an
-objective over holders.
+server that does not see each site's losses judges by the mean over all rows in place of an
+objective over sites.
 """
 
 import math
@@ -19,7 +19,7 @@ from torch import Tensor
 from fedminmax.core.validation import (
     ALL_ROWS,
     NOT_MEASURED,
-    ONE_HOLDER,
+    ONE_SITE,
     LossSums,
     ValidationRisk,
     counted_groups,
@@ -32,7 +32,7 @@ class Players(Enum):
     """Whose risks an objective is about."""
 
     GROUPS = "groups"
-    HOLDERS = "holders"
+    SITES = "sites"
     ROWS = "rows"
 
 
@@ -51,7 +51,7 @@ class Judge:
 
         Args:
             sums: the reported losses.
-            rows: validation rows of each group over all holders.
+            rows: validation rows of each group over all sites.
             playable: which groups are large enough for training to count alone.
             after_round: the round that produced the model.
         """
@@ -59,19 +59,19 @@ class Judge:
             return NOT_MEASURED
         if self.players is Players.GROUPS:
             sums, rows = sums, torch.where(playable, rows, 0)
-        elif self.players is Players.HOLDERS and len(sums.by_holder):
-            # Without all rows, the worst holder may be missing.
+        elif self.players is Players.SITES and len(sums.by_site):
+            # Without all rows, the worst site may be missing.
             if int(sums.count.sum()) != int(rows.sum()):
                 return NOT_MEASURED
-            sums = sums.of_holders
+            sums = sums.of_sites
             rows = sums.count
         else:
             missing = bool((sums.count[rows > 0] == 0).any())
             return NOT_MEASURED if missing else _mean(sums, after_round)
         if self.tilt is None and self.power is None:
             found = worst_risk(sums, rows, after_round)
-            if self.players is Players.HOLDERS and found.is_measured:
-                return ValidationRisk(after_round, found.risk, found.standard_error, ONE_HOLDER)
+            if self.players is Players.SITES and found.is_measured:
+                return ValidationRisk(after_round, found.risk, found.standard_error, ONE_SITE)
             return found
         return self._averaged(sums, rows, after_round)
 
@@ -106,7 +106,7 @@ class Judge:
 
 
 WORST_GROUP = Judge(Players.GROUPS)
-WORST_HOLDER = Judge(Players.HOLDERS)
+WORST_SITE = Judge(Players.SITES)
 MEAN = Judge(Players.ROWS)
 
 

@@ -1,4 +1,4 @@
-"""Local training: epochs of shuffled mini-batch gradient descent on one holder's rows.
+"""Local training: epochs of shuffled mini-batch gradient descent on one site's rows.
 
 ``train_locally`` is ClientUpdate of McMahan et al.: Communication-efficient learning of deep
 networks from decentralized data, AISTATS 2017. The last, smaller batch is kept.
@@ -28,7 +28,7 @@ from fedminmax.core.workspace import Workspace
 
 @dataclass(frozen=True)
 class LocalEpochs:
-    """How a holder trains on its own rows; ``batch_size`` None means all rows in one batch."""
+    """How a site trains on its own rows; ``batch_size`` None means all rows in one batch."""
 
     epochs: int
     batch_size: int | None
@@ -177,7 +177,7 @@ def train_on_scores(
 
     Each step descends the mean over the batch of ``loss_i + slopes[i] * p_1(x_i)``, and the ridge.
     Where an objective depends on the mean scores of groups, its gradient is that of a sum over rows
-    of ``slope_i * p_1(x_i)`` once the means are known. By the chain rule, holders can thus descend
+    of ``slope_i * p_1(x_i)`` once the means are known. By the chain rule, sites can thus descend
     a function of all rows using only their own.
     """
     for batch in planned_batches(len(examples), plan, generator):

@@ -1,4 +1,4 @@
-"""Losses per example: one number for each row, never a mean, so that holders can return sums.
+"""Losses per example: one number for each row, never a mean, so that sites can return sums.
 
 For our own losses there are also explicit gradients in the model's outputs, and functions that
 return loss and gradient from one pass. Full-batch steps need both: common parts are computed once,

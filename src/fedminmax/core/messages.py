@@ -1,7 +1,7 @@
-"""What travels between server and holders: counts once, then orders out and sums back.
+"""What travels between server and sites: counts once, then orders out and sums back.
 
-Everything a holder returns is a sum over its own rows, so replies can be added in any order, a
-holder without a group returns 0 instead of 0/0, and any party can do the adding.
+Everything a site returns is a sum over its own rows, so replies can be added in any order, a
+site without a group returns 0 instead of 0/0, and any party can do the adding.
 
 | symbol of Papadaki et al. 2021 | name                       |
 |--------------------------------|----------------------------|
@@ -30,7 +30,7 @@ from fedminmax.core.validation import NO_LOSSES, LossSums
 
 @dataclass(frozen=True, eq=False)
 class Census:
-    """How many rows of each group each holder has, collected once before the first round.
+    """How many rows of each group each site has, collected once before the first round.
 
     ``classes`` is the number of classes among the labels, 0 where targets are quantities.
     ``linear`` is the layout of a linear model, for methods that use its second derivatives.
@@ -39,7 +39,7 @@ class Census:
     ``value_marks`` [A, 5] tell other values of rows apart, up to rounding; None if the server
     does not see rows.
     Groups with fewer rows than ``minimum_group`` are too small for an adversary to choose.
-    With ``noise`` the counts, one line over all holders, and all later sums have noise (see
+    With ``noise`` the counts, one line over all sites, and all later sums have noise (see
     ``core.privacy``); ``moment`` is then the sum of x x' of a linear model's rows.
     """
 
@@ -54,8 +54,8 @@ class Census:
     moment: Tensor | None = None
 
     @property
-    def holders(self) -> int:
-        """Number of holders, K."""
+    def sites(self) -> int:
+        """Number of sites, K."""
         return int(self.counts.shape[0])
 
     @property
@@ -64,19 +64,19 @@ class Census:
         return int(self.counts.shape[1])
 
     @property
-    def holder_counts(self) -> Tensor:
-        """Rows of each holder, n_k."""
+    def site_counts(self) -> Tensor:
+        """Rows of each site, n_k."""
         return self.counts.sum(dim=1)
 
     @cached_property
     def occupied(self) -> tuple[int, ...]:
-        """The numbers of the holders that have rows."""
-        return tuple(self.holder_counts.nonzero().squeeze(1).tolist())
+        """The numbers of the sites that have rows."""
+        return tuple(self.site_counts.nonzero().squeeze(1).tolist())
 
     @property
-    def holder_shares(self) -> Tensor:
-        """Share of each holder in all rows, n_k / n, in float64."""
-        return self.holder_counts.to(torch.float64) / self.counts.sum()
+    def site_shares(self) -> Tensor:
+        """Share of each site in all rows, n_k / n, in float64."""
+        return self.site_counts.to(torch.float64) / self.counts.sum()
 
     @property
     def group_shares(self) -> Tensor:
@@ -92,7 +92,7 @@ class Census:
 
 @dataclass(frozen=True)
 class RoundKey:
-    """Seed and round: with the holder's number, all that randomness may depend on."""
+    """Seed and round: with the site's number, all that randomness may depend on."""
 
     seed: int
     round: int
@@ -100,7 +100,7 @@ class RoundKey:
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Server to holder: the model to start from and the weights that its method needs.
+    """Server to site: the model to start from and the weights that its method needs.
 
     ``phase`` counts the requests of one round, for methods that send more than one.
     """
@@ -112,11 +112,11 @@ class Order:
 
 
 class Reveals(Enum):
-    """The most detailed information about one holder that the server sees, least first."""
+    """The most detailed information about one site that the server sees, least first."""
 
-    SUMS = "only sums over all holders"
-    OWN_LOSS = "each holder's own loss"
-    OWN_VECTOR = "each holder's own update"
+    SUMS = "only sums over all sites"
+    OWN_LOSS = "each site's own loss"
+    OWN_VECTOR = "each site's own update"
 
     @property
     def level(self) -> int:
@@ -143,10 +143,10 @@ NOT_ROUNDED = SumRounding()
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Holder to server. Replies form a commutative monoid: they have a zero and an addition.
+    """Site to server. Replies form a commutative monoid: they have a zero and an addition.
 
-    ``holder_loss`` and ``holder_count`` have one entry per holder, all but the sender's zero;
-    they are empty unless the method needs each holder's own loss (``Reveals.OWN_LOSS``).
+    ``site_loss`` and ``site_count`` have one entry per site, all but the sender's zero;
+    they are empty unless the method needs each site's own loss (``Reveals.OWN_LOSS``).
     ``step`` is in the model's precision in a single reply (and in the fused path, which computes
     only one), and in float64 once replies are added.
     ``curvature`` is the part of ``scale`` that only shortens the step (0 for most methods).
@@ -162,8 +162,8 @@ class Sums:
     curvature: float
     group_loss: Tensor
     group_count: Tensor
-    holder_loss: Tensor
-    holder_count: Tensor
+    site_loss: Tensor
+    site_count: Tensor
     statistics: Tensor
     gradient_evaluations: int
     validation: LossSums = NO_LOSSES
@@ -176,8 +176,8 @@ class Sums:
             curvature=self.curvature + other.curvature,
             group_loss=self.group_loss + other.group_loss,
             group_count=self.group_count + other.group_count,
-            holder_loss=self.holder_loss + other.holder_loss,
-            holder_count=self.holder_count + other.holder_count,
+            site_loss=self.site_loss + other.site_loss,
+            site_count=self.site_count + other.site_count,
             statistics=self.statistics + other.statistics,
             gradient_evaluations=self.gradient_evaluations + other.gradient_evaluations,
             validation=self.validation + other.validation,
@@ -186,13 +186,13 @@ class Sums:
 
     @property
     def group_risks(self) -> Tensor:
-        """Mean loss of each group over all replies; NaN for a group that no holder had."""
+        """Mean loss of each group over all replies; NaN for a group that no site had."""
         return self.group_loss / self.group_count
 
     @property
-    def holder_risks(self) -> Tensor:
-        """Mean loss of each holder that revealed it; NaN for the others."""
-        return self.holder_loss / self.holder_count
+    def site_risks(self) -> Tensor:
+        """Mean loss of each site that revealed it; NaN for the others."""
+        return self.site_loss / self.site_count
 
 
 NO_STATISTICS = torch.zeros(0, dtype=torch.float64)
@@ -206,16 +206,16 @@ def all_finite(values: Tensor) -> bool:
     return math.isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
 
 
-def zero_sums(parameters: int, groups: int, holders: int) -> Sums:
-    """Return the zero of the addition (``holders`` is 0 where no holder's loss is revealed)."""
+def zero_sums(parameters: int, groups: int, sites: int) -> Sums:
+    """Return the zero of the addition (``sites`` is 0 where no site's loss is revealed)."""
     return Sums(
         step=torch.zeros(parameters, dtype=torch.float64),
         scale=0.0,
         curvature=0.0,
         group_loss=torch.zeros(groups, dtype=torch.float64),
         group_count=torch.zeros(groups, dtype=torch.int64),
-        holder_loss=torch.zeros(holders, dtype=torch.float64),
-        holder_count=torch.zeros(holders, dtype=torch.int64),
+        site_loss=torch.zeros(sites, dtype=torch.float64),
+        site_count=torch.zeros(sites, dtype=torch.int64),
         statistics=NO_STATISTICS,
         gradient_evaluations=0,
     )

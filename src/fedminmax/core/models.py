@@ -2,7 +2,7 @@
 
 The paper leaves open the activation (we take ReLU), and the CNN's channels and head (we take
 16 and 32 channels and one linear layer). None of the models has batch statistics, so that a
-gradient over the union of holders is the sum of the holders' gradients.
+gradient over the union of sites is the sum of the sites' gradients.
 """
 
 import math

@@ -1,8 +1,8 @@
 """The weighted gradient over many rows in one pass, in chunks that fit the cache.
 
-For every method whose holders take one full-batch step, the sum over holders is
+For every method whose sites take one full-batch step, the sum over sites is
 ``learning_rate * sum_i c[k_i, a_i] * grad loss_i``: linear in the rows, so it does not matter
-whether the rows of one holder or of all holders go through this function.
+whether the rows of one site or of all sites go through this function.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""Randomness as a function of (seed, purpose, round, holder), never of global state or order.
+"""Randomness as a function of (seed, purpose, round, site), never of global state or order.
 
-numpy's SeedSequence mixes the four numbers into independent streams, so holder 7 shuffles the same
+numpy's SeedSequence mixes the four numbers into independent streams, so site 7 shuffles the same
 way whether it runs first or last, here or on another machine, now or after a resume.
 """
 
@@ -32,37 +32,37 @@ class Purpose(IntEnum):
     VALIDATION = 9
 
 
-def stream_seed(seed: int, purpose: Purpose, round_number: int = 0, holder: int = 0) -> int:
+def stream_seed(seed: int, purpose: Purpose, round_number: int = 0, site: int = 0) -> int:
     """Mix the four numbers into one 63-bit seed."""
-    sequence = np.random.SeedSequence([seed, int(purpose), round_number, holder])
+    sequence = np.random.SeedSequence([seed, int(purpose), round_number, site])
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def torch_stream(
-    seed: int, purpose: Purpose, round_number: int = 0, holder: int = 0
+    seed: int, purpose: Purpose, round_number: int = 0, site: int = 0
 ) -> torch.Generator:
-    """Return a torch generator for this purpose, round and holder."""
+    """Return a torch generator for this purpose, round and site."""
     generator = torch.Generator()
-    generator.manual_seed(stream_seed(seed, purpose, round_number, holder))
+    generator.manual_seed(stream_seed(seed, purpose, round_number, site))
     return generator
 
 
 def numpy_stream(
-    seed: int, purpose: Purpose, round_number: int = 0, holder: int = 0
+    seed: int, purpose: Purpose, round_number: int = 0, site: int = 0
 ) -> np.random.Generator:
-    """Return a numpy generator for this purpose, round and holder."""
-    return np.random.default_rng(stream_seed(seed, purpose, round_number, holder))
+    """Return a numpy generator for this purpose, round and site."""
+    return np.random.default_rng(stream_seed(seed, purpose, round_number, site))
 
 
 @contextmanager
 def torch_seeded(
-    seed: int, purpose: Purpose, round_number: int = 0, holder: int = 0
+    seed: int, purpose: Purpose, round_number: int = 0, site: int = 0
 ) -> Iterator[None]:
     """Set torch's global random state inside the block and restore it afterwards.
 
     For code that draws only from torch: a module's initialisation.
     """
-    own = stream_seed(seed, purpose, round_number, holder)
+    own = stream_seed(seed, purpose, round_number, site)
     with _GLOBAL_STATES, torch.random.fork_rng(devices=[]):
         if torch.accelerator.is_available():
             torch.manual_seed(own)
@@ -73,14 +73,14 @@ def torch_seeded(
 
 @contextmanager
 def globally_seeded(
-    seed: int, purpose: Purpose, round_number: int = 0, holder: int = 0
+    seed: int, purpose: Purpose, round_number: int = 0, site: int = 0
 ) -> Iterator[None]:
     """Set torch's, numpy's and Python's global random states inside the block; then restore them.
 
     For models and losses, which may draw from any of them. Torch's draws are as in torch_seeded.
     """
-    own = stream_seed(seed, purpose, round_number, holder)
-    with torch_seeded(seed, purpose, round_number, holder):
+    own = stream_seed(seed, purpose, round_number, site)
+    with torch_seeded(seed, purpose, round_number, site):
         of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002
         try:
             np.random.seed([own >> 32, own & 0xFFFFFFFF])  # noqa: NPY002

@@ -14,7 +14,7 @@ MEAN = "mean risk"
 
 
 class LoggedRound(Protocol):
-    """The common part of a line in any log; a risk is None or NaN if no holder had the group."""
+    """The common part of a line in any log; a risk is None or NaN if no site had the group."""
 
     @property
     def round(self) -> int:
@@ -35,7 +35,7 @@ class LoggedRound(Protocol):
 class RiskLog:
     """Risks and weights as arrays, with the intervals over which they are compared.
 
-    Groups that no holder had during a whole interval cannot be judged and are skipped.
+    Groups that no site had during a whole interval cannot be judged and are skipped.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RiskLog:
         return inside
 
     def mean_risks(self, after: float, until: float) -> Risks:
-        """Return each group's mean risk there; NaN for a group that no holder had."""
+        """Return each group's mean risk there; NaN for a group that no site had."""
         return mean_known(self.risks[self.between(after, until)])
 
     def risks_at(self, until: float) -> Risks:

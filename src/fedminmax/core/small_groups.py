@@ -1,7 +1,7 @@
 """Groups that are too small for an adversary to choose, and how they are handled.
 
 Minimax training serves the group with the highest risk. If that can be two rows with odd labels,
-two rows decide the model. So a group with fewer training rows, over all holders, than a minimum
+two rows decide the model. So a group with fewer training rows, over all sites, than a minimum
 either trains with its natural share, and is measured but never chosen, or is merged with the other
 small groups.
 """
@@ -12,7 +12,7 @@ from enum import Enum
 
 from fedminmax.core.errors import InputError
 
-# Default of tables and estimators; the default of InProcessFederation is 0: all groups play.
+# Default of tables and estimators; the default of Simulation is 0: all groups play.
 MINIMUM_GROUP = 30
 MERGED_NAME = "merged small groups"
 

@@ -83,7 +83,7 @@ def check_task(task: Task) -> None:
         if isinstance(module, _BatchNorm) or running:
             raise InputError(
                 f"the model's '{name}' ({type(module).__name__}) keeps statistics of batches, "
-                "which would differ by holder; use torch.nn.GroupNorm"
+                "which would differ by site; use torch.nn.GroupNorm"
             )
     if any(is_lazy(parameter) for parameter in task.model.parameters()):
         raise InputError("the model has lazy layers; run one batch through it first")

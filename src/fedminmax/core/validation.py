@@ -1,6 +1,6 @@
 """Validation rows: what is summed over them, and which round's model they choose.
 
-Every holder sets rows aside and includes in its reply the losses of the broadcast model on them, as
+Every site sets rows aside and includes in its reply the losses of the broadcast model on them, as
 sums by group. The chosen model is the one that does best there by its method's own objective
 (``core.judging``), such as the worst group's risk. Four rules:
 
@@ -40,22 +40,22 @@ TIE = 0.1
 # Beyond this, fewer rows are left to train than to validate, and small groups could lose all.
 MAX_SHARE = 0.5
 DEFAULT_SHARE_FOR_NETWORKS = 0.1
-# In place of a group: the pool of all groups that are too small to count alone, all rows, a holder.
-SMALL_GROUPS, ALL_ROWS, ONE_HOLDER = -1, -2, -3
-NO_HOLDERS = torch.zeros(0, 3, dtype=torch.float64)
+# In place of a group: the pool of all groups that are too small to count alone, all rows, a site.
+SMALL_GROUPS, ALL_ROWS, ONE_SITE = -1, -2, -3
+NO_SITES = torch.zeros(0, 3, dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class LossSums:
     """Losses, their squares and rows by group; all empty where there are no validation rows.
 
-    ``by_holder`` [K, 3] are the same three of each holder, where the server sees them.
+    ``by_site`` [K, 3] are the same three of each site, where the server sees them.
     """
 
     loss: Tensor
     squares: Tensor
     count: Tensor
-    by_holder: Tensor = NO_HOLDERS
+    by_site: Tensor = NO_SITES
 
     def __add__(self, other: "LossSums") -> "LossSums":
         if not len(self.count) or not len(other.count):
@@ -64,14 +64,14 @@ class LossSums:
             self.loss + other.loss,
             self.squares + other.squares,
             self.count + other.count,
-            self.by_holder + other.by_holder,
+            self.by_site + other.by_site,
         )
 
-    def of_one_holder(self, number: int, holders: int) -> "LossSums":
-        """Return the same sums, which are this holder's alone."""
-        by_holder = torch.zeros(holders, 3, dtype=torch.float64)
-        by_holder[number] = self.as_columns.sum(dim=0)
-        return replace(self, by_holder=by_holder)
+    def of_one_site(self, number: int, sites: int) -> "LossSums":
+        """Return the same sums, which are this site's alone."""
+        by_site = torch.zeros(sites, 3, dtype=torch.float64)
+        by_site[number] = self.as_columns.sum(dim=0)
+        return replace(self, by_site=by_site)
 
     @property
     def as_columns(self) -> Tensor:
@@ -79,9 +79,9 @@ class LossSums:
         return torch.stack([self.loss, self.squares, self.count.double()], dim=1)
 
     @property
-    def of_holders(self) -> "LossSums":
-        """The sums with holders in place of groups."""
-        loss, squares, count = self.by_holder.T
+    def of_sites(self) -> "LossSums":
+        """The sums with sites in place of groups."""
+        loss, squares, count = self.by_site.T
         return LossSums(loss, squares, count.long())
 
     @property
@@ -102,7 +102,7 @@ class ValidationRisk:
     """The validation risk that judges the model after a round, and its standard error.
 
     ``round`` is 0 for the start and -1 where nothing was measured; ``group`` is the worst group's
-    number, or one of ``SMALL_GROUPS``, ``ALL_ROWS`` and ``ONE_HOLDER``.
+    number, or one of ``SMALL_GROUPS``, ``ALL_ROWS`` and ``ONE_SITE``.
     """
 
     round: int
@@ -150,7 +150,7 @@ def worst_risk(sums: LossSums, rows: Tensor, after_round: int) -> ValidationRisk
 
     Args:
         sums: the reported losses.
-        rows: validation rows of each group over all holders, which decide which groups count alone.
+        rows: validation rows of each group over all sites, which decide which groups count alone.
         after_round: the round that produced the model.
     """
     alone, small = counted_groups(rows)

@@ -1,7 +1,7 @@
 """One worker's buffers: a private copy of the model whose parameters are views of a flat vector.
 
-Holders take turns in the same buffers. Loading new parameters is one copy and an update is one
-addition; nothing is rebuilt per holder, which is where simulators usually lose time.
+Sites take turns in the same buffers. Loading new parameters is one copy and an update is one
+addition; nothing is rebuilt per site, which is where simulators usually lose time.
 
 On a CPU the weights of 2D convolutions are stored with the channels last, which halves the time of
 a pass (benchmarks/results/README.md); inputs and outputs of this class are in the model's order.

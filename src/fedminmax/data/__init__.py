@@ -1,4 +1,4 @@
-"""Data sets, and how their rows are split between holders."""
+"""Data sets, and how their rows are split between sites."""
 
 from fedminmax.core.lazy_names import lazy_names
 

@@ -1,4 +1,4 @@
-"""Data frames of pandas or polars as holders' rows: named columns become (x, y, group).
+"""Data frames of pandas or polars as sites' rows: named columns become (x, y, group).
 
 All columns but the target and the group columns are features, in the order of the first frame, and
 hold numbers. The target is a class number or a quantity; groups may have any values, which are also
@@ -50,7 +50,7 @@ def frame_columns(target: str | None, group: str | Sequence[str] | None) -> Fram
     """Check the names of the target and group columns."""
     if not isinstance(target, str) or group is None:
         raise InputError(
-            f"holders are data frames, with target = {target!r} and group = {group!r}; name their "
+            f"sites are data frames, with target = {target!r} and group = {group!r}; name their "
             "columns, such as target='outcome', group='sex'"
         )
     groups = (group,) if isinstance(group, str) else tuple(group)
@@ -62,15 +62,15 @@ def frame_columns(target: str | None, group: str | Sequence[str] | None) -> Fram
 
 
 def rows_of_frames(
-    holders: Sequence[Frame], validation: Sequence[Frame], columns: FrameColumns
+    sites: Sequence[Frame], validation: Sequence[Frame], columns: FrameColumns
 ) -> tuple[list[Arrays], list[Arrays], tuple[str, ...]]:
     """Return (x, y, group) of training and validation frames, and the groups' names."""
-    if not holders:
-        raise InputError("no holder has a row; give at least one holder with data")
-    features = _feature_names(holders[0], columns)
-    owners = [f"holder {number}" for number in range(len(holders))]
-    owners += [f"validation rows of holder {number}" for number in range(len(validation))]
-    frames = [*holders, *validation]
+    if not sites:
+        raise InputError("no site has a row; give at least one site with data")
+    features = _feature_names(sites[0], columns)
+    owners = [f"site {number}" for number in range(len(sites))]
+    owners += [f"validation rows of site {number}" for number in range(len(validation))]
+    frames = [*sites, *validation]
     for frame, owner in zip(frames, owners, strict=True):
         _check_columns(frame, features, columns, owner)
     groups = _groups(frames, columns)
@@ -80,13 +80,13 @@ def rows_of_frames(
         (_features(frame, features, owner), _numbers(frame, columns.target, owner), own)
         for frame, owner, own in zip(frames, owners, numbers, strict=True)
     ]
-    return found[: len(holders)], found[len(holders) :], groups.names
+    return found[: len(sites)], found[len(sites) :], groups.names
 
 
 def _feature_names(frame: Frame, columns: FrameColumns) -> list[str]:
     features = [name for name in frame.columns if name not in (columns.target, *columns.group)]
     if not features:
-        raise InputError("holder 0: the data frame has no column besides target and group")
+        raise InputError("site 0: the data frame has no column besides target and group")
     return features
 
 
@@ -101,7 +101,7 @@ def _check_columns(
             raise InputError(f"{owner}: two columns are named {name!r}; rename one")
         if name not in wanted:
             raise InputError(
-                f"{owner}: column {name!r} is not in the data frame of holder 0; drop it"
+                f"{owner}: column {name!r} is not in the data frame of site 0; drop it"
             )
     for name in (columns.target, *columns.group, *features):
         if name not in names:
@@ -117,7 +117,7 @@ def _groups(frames: Sequence[Frame], columns: FrameColumns) -> RowGroups:
     try:
         return group_rows(values, sum(len(frame) for frame in frames))
     except InputError as error:
-        raise InputError(f"group columns of all holders together: {error}") from error
+        raise InputError(f"group columns of all sites together: {error}") from error
 
 
 def _features(frame: Frame, features: Sequence[str], owner: str) -> NDArray[Any]:

@@ -1,11 +1,11 @@
-"""How rows are split between holders: the paper's three settings, and Dirichlet.
+"""How rows are split between sites: the paper's three settings, and Dirichlet.
 
-Papadaki et al. 2021, Section 6 and Appendix B. ESG: every holder has all groups, equal sizes and
-equal mixes. SSG: every holder has a single group. PSG: half of the holders have the first half of
+Papadaki et al. 2021, Section 6 and Appendix B. ESG: every site has all groups, equal sizes and
+equal mixes. SSG: every site has a single group. PSG: half of the sites have the first half of
 the groups, the others the rest. In SSG and PSG all sizes differ pairwise. Dirichlet over groups
 is the usual compromise (Hsu, Qi, Brown 2019), here over protected groups instead of labels.
 
-A partition is a list of row positions per holder; every row occurs exactly once.
+A partition is a list of row positions per site; every row occurs exactly once.
 """
 
 from enum import Enum
@@ -22,21 +22,21 @@ from fedminmax.methods.shared.checks import check_positive, check_whole
 
 Positions = NDArray[np.int64]
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-# Concentration of the sizes in SSG and PSG: at 20 holders, the largest is about four times the
+# Concentration of the sizes in SSG and PSG: at 20 sites, the largest is about four times the
 # smallest. The paper says only that all sizes differ.
 SIZE_CONCENTRATION = 8.0
 
 
 class Setting(Enum):
-    """The paper's names for how groups are split between holders."""
+    """The paper's names for how groups are split between sites."""
 
     ESG = "ESG"
     SSG = "SSG"
     PSG = "PSG"
 
 
-def partition_by_setting(setting: Setting, group: Tensor, holders: int, seed: int) -> list[Tensor]:
-    """Return each holder's row positions in this setting.
+def partition_by_setting(setting: Setting, group: Tensor, sites: int, seed: int) -> list[Tensor]:
+    """Return each site's row positions in this setting.
 
     >>> group = torch.tensor([0, 0, 1, 1])
     >>> [rows.tolist() for rows in partition_by_setting(Setting.ESG, group, 1, seed=0)]
@@ -44,43 +44,43 @@ def partition_by_setting(setting: Setting, group: Tensor, holders: int, seed: in
     """
     if not isinstance(setting, Setting):
         raise InputError(f"setting = {setting!r}; give one of Setting, such as Setting.ESG")
-    _check(group, holders, seed)
+    _check(group, sites, seed)
     groups = int(group.max()) + 1
     if setting is Setting.ESG:
-        return partition_equally(group, holders, seed)
+        return partition_equally(group, sites, seed)
     if setting is Setting.SSG:
-        return partition_by_blocks(group, [[a] for a in range(groups)], holders, seed)
+        return partition_by_blocks(group, [[a] for a in range(groups)], sites, seed)
     half = (groups + 1) // 2
     blocks = [list(range(half)), list(range(half, groups))]
-    return partition_by_blocks(group, [block for block in blocks if block], holders, seed)
+    return partition_by_blocks(group, [block for block in blocks if block], sites, seed)
 
 
-def partition_equally(group: Tensor, holders: int, seed: int) -> list[Tensor]:
+def partition_equally(group: Tensor, sites: int, seed: int) -> list[Tensor]:
     """ESG: deal each group's shuffled rows in turn, continuing where the previous group ended.
 
-    Counts per holder and group, and sizes, are equal if possible, and otherwise differ by one.
+    Counts per site and group, and sizes, are equal if possible, and otherwise differ by one.
     """
-    _check(group, holders, seed)
+    _check(group, sites, seed)
     generator = numpy_stream(seed, Purpose.PARTITION)
     shuffled = [generator.permutation(rows) for rows in _rows_by_group(group)]
     dealt = np.concatenate(shuffled)
-    return _as_tensors([dealt[holder::holders] for holder in range(holders)])
+    return _as_tensors([dealt[site::sites] for site in range(sites)])
 
 
 def partition_by_blocks(
-    group: Tensor, blocks: list[list[int]], holders: int, seed: int
+    group: Tensor, blocks: list[list[int]], sites: int, seed: int
 ) -> list[Tensor]:
-    """SSG and PSG: each block of groups belongs to a team of holders; all sizes differ pairwise.
+    """SSG and PSG: each block of groups belongs to a team of sites; all sizes differ pairwise.
 
-    Within a team every holder has the same mix of the block's groups, up to rounding.
+    Within a team every site has the same mix of the block's groups, up to rounding.
     """
-    _check(group, holders, seed)
-    if holders % len(blocks):
+    _check(group, sites, seed)
+    if sites % len(blocks):
         raise InputError(
-            f"{holders} holders cannot be shared equally by {len(blocks)} blocks of groups; "
+            f"{sites} sites cannot be shared equally by {len(blocks)} blocks of groups; "
             f"give a multiple of {len(blocks)}"
         )
-    team = holders // len(blocks)
+    team = sites // len(blocks)
     generator = numpy_stream(seed, Purpose.PARTITION)
     rows_of = _rows_by_group(group)
     mixed = [_mix([generator.permutation(rows_of[a]) for a in block]) for block in blocks]
@@ -96,19 +96,19 @@ def partition_by_blocks(
 
 
 def partition_by_dirichlet(
-    group: Tensor, holders: int, concentration: float, seed: int
+    group: Tensor, sites: int, concentration: float, seed: int
 ) -> list[Tensor]:
-    """Give each holder a share of each group drawn from Dirichlet(concentration).
+    """Give each site a share of each group drawn from Dirichlet(concentration).
 
-    Small concentrations approach single-group holders, large ones equal mixes. A holder may get
+    Small concentrations approach single-group sites, large ones equal mixes. A site may get
     no row at all.
     """
-    _check(group, holders, seed)
+    _check(group, sites, seed)
     check_positive("partition", concentration=concentration)
     generator = numpy_stream(seed, Purpose.PARTITION)
-    parts: list[list[Positions]] = [[] for _ in range(holders)]
+    parts: list[list[Positions]] = [[] for _ in range(sites)]
     for rows in _rows_by_group(group):
-        shares = generator.dirichlet(np.full(holders, concentration))
+        shares = generator.dirichlet(np.full(sites, concentration))
         if not abs(float(shares.sum()) - 1.0) < 1e-6:
             raise InputError(
                 f"concentration = {concentration:g} cannot be drawn from; give one nearer to 1"
@@ -120,59 +120,59 @@ def partition_by_dirichlet(
 
 
 def make_pairwise_different(teams: list[list[int]]) -> list[list[int]]:
-    """Move rows within teams until no two holders have the same size.
+    """Move rows within teams until no two sites have the same size.
 
     A team of one has no partner to exchange rows with and does not change.
 
     >>> make_pairwise_different([[3, 3], [4, 2]])
     [[5, 1], [4, 2]]
     """
-    holders = sum(len(team) for team in teams)
-    if holders > len(teams) and sum(map(sum, teams)) < holders * (holders + 1) // 2:
+    sites = sum(len(team) for team in teams)
+    if sites > len(teams) and sum(map(sum, teams)) < sites * (sites + 1) // 2:
         raise InputError(
-            f"{sum(map(sum, teams))} rows are too few for {holders} holders of pairwise different "
-            f"sizes; give at least {holders * (holders + 1) // 2} rows or fewer holders"
+            f"{sum(map(sum, teams))} rows are too few for {sites} sites of pairwise different "
+            f"sizes; give at least {sites * (sites + 1) // 2} rows or fewer sites"
         )
     sizes = [list(team) for team in teams]
     taken = [size for team in sizes for size in team]
     for team in sizes:
-        for holder, size in enumerate(team):
+        for site, size in enumerate(team):
             if len(team) > 1 and taken.count(size) > 1:
-                _separate(team, holder, taken)
+                _separate(team, site, taken)
     return sizes
 
 
-def _separate(team: list[int], holder: int, taken: list[int]) -> None:
-    """Shift rows between this holder and a team-mate so that both sizes are unique."""
-    size = team[holder]
+def _separate(team: list[int], site: int, taken: list[int]) -> None:
+    """Shift rows between this site and a team-mate so that both sizes are unique."""
+    size = team[site]
     for shift in range(1, sum(team)):
         for mate, other in enumerate(team):
             for change in (shift, -shift):
                 new = (size + change, other - change)
-                if mate == holder or min(new) < 1 or new[0] == new[1]:
+                if mate == site or min(new) < 1 or new[0] == new[1]:
                     continue
                 if new[0] in taken or new[1] in taken:
                     continue
-                team[holder], team[mate] = new
+                team[site], team[mate] = new
                 taken.remove(size)
                 taken.remove(other)
                 taken.extend(new)
                 return
     raise InputError(
-        f"cannot give {len(team)} holders with {sum(team)} rows sizes that differ from all "
-        "others; give more rows or fewer holders"
+        f"cannot give {len(team)} sites with {sum(team)} rows sizes that differ from all "
+        "others; give more rows or fewer sites"
     )
 
 
-def _draw_sizes(rows: int, holders: int, generator: np.random.Generator) -> list[int]:
+def _draw_sizes(rows: int, sites: int, generator: np.random.Generator) -> list[int]:
     """Draw sizes of at least one row that sum to ``rows``."""
-    if rows < holders:
+    if rows < sites:
         raise InputError(
-            f"{counted(rows, 'row is', 'rows are')} too few for {counted(holders, 'holder')}; "
-            "give fewer holders"
+            f"{counted(rows, 'row is', 'rows are')} too few for {counted(sites, 'site')}; "
+            "give fewer sites"
         )
-    shares = generator.dirichlet(np.full(holders, SIZE_CONCENTRATION))
-    cuts = np.round(np.cumsum(shares) * (rows - holders)).astype(int)
+    shares = generator.dirichlet(np.full(sites, SIZE_CONCENTRATION))
+    cuts = np.round(np.cumsum(shares) * (rows - sites)).astype(int)
     return [int(size) + 1 for size in np.diff(cuts, prepend=0)]
 
 
@@ -192,7 +192,7 @@ def _rows_by_group(group: Tensor) -> list[Positions]:
     return found
 
 
-def _check(group: Tensor, holders: int, seed: int) -> None:
+def _check(group: Tensor, sites: int, seed: int) -> None:
     given: object = group
     if not isinstance(given, Tensor):
         raise InputError(f"group is {type(given).__name__}; give a torch tensor of whole numbers")
@@ -200,7 +200,7 @@ def _check(group: Tensor, holders: int, seed: int) -> None:
         raise InputError(
             f"group is {given.dtype} of shape {tuple(given.shape)}; give a vector of whole numbers"
         )
-    check_whole("partition", minimum=1, holders=holders)
+    check_whole("partition", minimum=1, sites=sites)
     check_whole("partition", minimum=0, seed=seed)
     rows = len(group)
     if rows and int(group.min()) < 0:
@@ -209,8 +209,8 @@ def _check(group: Tensor, holders: int, seed: int) -> None:
         raise InputError(
             f"group {int(group.max())} among {rows} rows; renumber the groups from 0 without gaps"
         )
-    if holders > rows:
-        raise InputError(f"{holders} holders for {rows} rows; give between 1 and {rows} holders")
+    if sites > rows:
+        raise InputError(f"{sites} sites for {rows} rows; give between 1 and {rows} sites")
 
 
 def _as_tensors(parts: list[Positions]) -> list[Tensor]:

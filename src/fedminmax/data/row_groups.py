@@ -1,4 +1,4 @@
-"""The group of each row, from protected columns in any form that Fairlearn accepts.
+"""The group of each row, from sensitive attributes in any form that Fairlearn accepts.
 
 One column, or several that are crossed: a Series, a list or an array (of one or two dimensions), a
 data frame of pandas or polars, a dict of columns. Only combinations that occur become groups.
@@ -58,7 +58,7 @@ def group_rows(sensitive_features: Any, rows: int) -> RowGroups:
 def number_values(name: str, values: Any, rows: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Number the values of one column from 0 in their order; return numbers and values.
 
-    >>> number_values("holders", ["b", "a", "b"], 3)[0].tolist()
+    >>> number_values("sites", ["b", "a", "b"], 3)[0].tolist()
     [1, 0, 1]
     """
     column = np.asarray(values)

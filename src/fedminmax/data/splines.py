@@ -10,7 +10,7 @@ columns add up: there are no interactions. With weights of 0 on all ramps it is 
 with the same ridge its best penalised training risk is never higher.
 
 The knots are quantiles of the standard normal distribution, in deviations from the mean. Mean and
-deviation are all that holders agree on, so knots tell nobody more about rows than the linear model
+deviation are all that sites agree on, so knots tell nobody more about rows than the linear model
 does. Ramps are a tenth high: a ridge then penalises bends a hundred times as much as the slope,
 without which tables with many columns and few rows are overfitted.
 """

@@ -1,16 +1,16 @@
-"""Rows that a holder sets aside for testing or validation, by group and label or by person.
+"""Rows that a site sets aside for testing or validation, by group and label or by person.
 
 By group and label it is systematic sampling: rows in random order within their stratum, strata
 concatenated, and every (1/share)-th row from a random start. So each stratum contributes its share,
-rounded down or up, each holder contributes its share of all rows, and no stratum loses its only
+rounded down or up, each site contributes its share of all rows, and no stratum loses its only
 row; with a share of at most a half no stratum loses all of its rows.
 
 By row, each row is drawn by itself: the draw depends only on the seed and the row's own values, so
-that one row more in a table moves no other (which a promise of privacy needs). The share then holds
+that one row more in a table moves no other (which a privacy guarantee needs). The share then holds
 only on average, too.
 
 By person, all rows of a person are set aside, or none. The draw depends only on the seed and the
-person, so a person with rows at two holders is on the same side at both. The share of persons then
+person, so a person with rows at two sites is on the same side at both. The share of persons then
 holds only on average.
 """
 
@@ -34,19 +34,19 @@ def split_strata(
     share: float,
     *,
     seed: int,
-    holder: str,
+    site: str,
     purpose: Purpose = Purpose.FOLDS,
 ) -> tuple[Positions, Positions]:
     """Split rows whose strata are the columns of an array.
 
-    >>> train, test = split_strata(np.array([[0, 0, 0, 0, 1]]), 0.5, seed=0, holder="north")
+    >>> train, test = split_strata(np.array([[0, 0, 0, 0, 1]]), 0.5, seed=0, site="north")
     >>> len(train), len(test)
     (3, 2)
     """
     rows = strata.shape[1]
     if share == 0.0:
         return np.arange(rows), np.arange(0)
-    generator = numpy_stream(seed, purpose, holder=number_of_name(holder))
+    generator = numpy_stream(seed, purpose, site=number_of_name(site))
     shuffled = generator.permutation(rows)
     order = shuffled[np.lexsort(strata[:, shuffled])]
     # Rounded: a product such as 0.2 * 5 must not miss a whole number by an ulp.
@@ -114,13 +114,13 @@ def max_held_out(train: int, share: float, strata: int) -> int:
     return math.floor((share * train + strata) / (1.0 - share) + 1e-6) if share else 0
 
 
-def set_aside(rows: Examples, share: float, seed: int, holder: str) -> tuple[Examples, Examples]:
-    """Return a holder's training rows and its validation rows, each in their original order."""
+def set_aside(rows: Examples, share: float, seed: int, site: str) -> tuple[Examples, Examples]:
+    """Return a site's training rows and its validation rows, each in their original order."""
     group = rows.group.cpu()
     # Quantities and shares of classes are not labels.
     labels = rows.y.cpu() if rows.y.dtype == torch.int64 and rows.y.dim() == 1 else group
     strata = torch.stack([group, labels]).numpy()
-    split = split_strata(strata, share, seed=seed, holder=holder, purpose=Purpose.VALIDATION)
+    split = split_strata(strata, share, seed=seed, site=site, purpose=Purpose.VALIDATION)
     train, validation = (torch.from_numpy(own).to(rows.group.device) for own in split)
     return rows.rows(train), rows.rows(validation)
 

@@ -100,7 +100,7 @@ MEAN_RISKS = optimal_risks(0.5)
 
 
 def qffl_risks(q: float) -> GroupRisks:
-    """Exact risks of the minimiser of r_0^{q+1} + r_1^{q+1}: q-FFL with one group per holder.
+    """Exact risks of the minimiser of r_0^{q+1} + r_1^{q+1}: q-FFL with one group per site.
 
     >>> qffl_risks(0.0) == MEAN_RISKS
     True

@@ -1,4 +1,4 @@
-"""A classifier for scikit-learn that is minimax over groups, with rows at one or many holders."""
+"""A classifier for scikit-learn that is minimax over groups, with rows at one or many sites."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +59,7 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
     loss: str | None = None
 
     def fit(
-        self, X: Any, y: Any, *, sensitive_features: Any = None, holders: Any = None
+        self, X: Any, y: Any, *, sensitive_features: Any = None, sites: Any = None
     ) -> "FedMinMaxClassifier":
         """Train on all rows.
 
@@ -68,7 +68,7 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
             y: the class of each row, numbers or strings.
             sensitive_features: the group of each row: one column, or several to be crossed (a
                 data frame, a dict, a two-dimensional array); None is one group.
-            holders: the holder of each row, numbers or strings; None is a single holder.
+            sites: the site of each row, numbers or strings; None is a single site.
         """
         check_settings(self)
         if self.loss not in (None, *LOSSES):
@@ -88,7 +88,7 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
             places = place_rows(
                 labels,
                 sensitive_features=sensitive_features,
-                holders=holders,
+                sites=sites,
                 validation=validation,
                 seed=seed,
             )

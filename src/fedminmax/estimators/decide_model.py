@@ -115,4 +115,4 @@ def _training_rows(rows: Rows) -> Rows:
         )
     groups = replace(places.groups, numbers=places.groups.numbers[kept])
     nothing = np.zeros(int(kept.sum()), dtype=bool)
-    return Rows(rows.x[kept], rows.y[kept], RowPlaces(groups, places.holders[kept], nothing))
+    return Rows(rows.x[kept], rows.y[kept], RowPlaces(groups, places.sites[kept], nothing))

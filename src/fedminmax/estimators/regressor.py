@@ -1,4 +1,4 @@
-"""A regressor for scikit-learn that is minimax over groups, with rows at one or many holders."""
+"""A regressor for scikit-learn that is minimax over groups, with rows at one or many sites."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +37,7 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
     """
 
     def fit(
-        self, X: Any, y: Any, *, sensitive_features: Any = None, holders: Any = None
+        self, X: Any, y: Any, *, sensitive_features: Any = None, sites: Any = None
     ) -> "FedMinMaxRegressor":
         """Train on all rows; see ``FedMinMaxClassifier.fit``, with a number per row as ``y``."""
         check_settings(self)
@@ -50,7 +50,7 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
             places = place_rows(
                 no_classes,
                 sensitive_features=sensitive_features,
-                holders=holders,
+                sites=sites,
                 validation=validation,
                 seed=seed,
             )

@@ -63,7 +63,7 @@ class TrainingSettings:
         iterate: which model to return, "average", "last", "tail_average" or "best", the one that
             validation rows choose. None is the best one if there are validation rows, else the
             method's own answer. FedMinMaxFast chooses by itself, unless validation rows do.
-        validation: share of each holder's rows, stratified by group and class, that choose the
+        validation: share of each site's rows, stratified by group and class, that choose the
             round and are not trained on; None is 0.1 for a network and 0 for a linear model.
         patience: stop after this many consecutive rounds without improvement on validation rows;
             None is 30 for FedMinMaxFast with such rows, else never.

@@ -1,6 +1,6 @@
 """Train on checked arrays: what both estimators have in common.
 
-Each row has features, a target, a group and a holder, and is used for training or for validation.
+Each row has features, a target, a group and a site, and is used for training or for validation.
 Features are scaled before training (``Scaling``).
 """
 
@@ -37,22 +37,22 @@ from fedminmax.estimators.settings import (
     rounds_of,
     small_rule_of,
 )
-from fedminmax.federation.checkpoint import HistoryPoint
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round, is_out_of_patience, train
 from fedminmax.methods.card import Weights, card_of
 from fedminmax.methods.catalogue import goal_of
 from fedminmax.methods.method import AnyMethod
+from fedminmax.training.checkpoint import HistoryPoint
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round, is_out_of_patience, train
 
 ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, eq=False)
 class RowPlaces:
-    """Each row's group and holder, numbered from 0, and whether it is held out for validation."""
+    """Each row's group and site, numbered from 0, and whether it is held out for validation."""
 
     groups: RowGroups
-    holders: NDArray[np.int64]
+    sites: NDArray[np.int64]
     set_aside: NDArray[np.bool_]
 
     @property
@@ -65,18 +65,18 @@ class RowPlaces:
         """Training rows of each group."""
         return np.bincount(self.groups.numbers[self.train], minlength=len(self.groups.names))
 
-    def by_holder(self, rows: NDArray[np.bool_]) -> Iterator[torch.Tensor]:
-        """Return each holder's positions among these rows, in the order of the rows."""
+    def by_site(self, rows: NDArray[np.bool_]) -> Iterator[torch.Tensor]:
+        """Return each site's positions among these rows, in the order of the rows."""
         own = np.flatnonzero(rows)
-        order = own[np.argsort(self.holders[own], kind="stable")]
-        counts = np.bincount(self.holders[own], minlength=int(self.holders.max()) + 1)
+        order = own[np.argsort(self.sites[own], kind="stable")]
+        counts = np.bincount(self.sites[own], minlength=int(self.sites.max()) + 1)
         for positions in np.split(order, np.cumsum(counts)[:-1]):
             yield torch.from_numpy(positions)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """All rows: scaled features and targets, and their groups and holders."""
+    """All rows: scaled features and targets, and their groups and sites."""
 
     x: NDArray[Any]
     y: NDArray[Any]
@@ -84,23 +84,23 @@ class Rows:
 
 
 def place_rows(
-    labels: NDArray[Any], *, sensitive_features: Any, holders: Any, validation: float, seed: int
+    labels: NDArray[Any], *, sensitive_features: Any, sites: Any, validation: float, seed: int
 ) -> RowPlaces:
-    """Find groups and holders, and draw the validation rows; None is one group, or one holder.
+    """Find groups and sites, and draw the validation rows; None is one group, or one site.
 
     ``labels`` are class numbers, or all equal if targets are quantities.
     """
     number = len(labels)
     groups = group_rows(sensitive_features, number)
     at = np.zeros(number, dtype=np.int64)
-    if holders is not None:
-        at, _ = number_values("holders", holders, number)
+    if sites is not None:
+        at, _ = number_values("sites", sites, number)
     set_aside = np.zeros(number, dtype=bool)
-    for holder in range(int(at.max()) + 1 if validation else 0):
-        own = np.flatnonzero(at == holder)
+    for site in range(int(at.max()) + 1 if validation else 0):
+        own = np.flatnonzero(at == site)
         strata = np.stack([groups.numbers[own], labels[own].astype(np.int64)])
         _, drawn = split_strata(
-            strata, validation, seed=seed, holder=str(holder), purpose=Purpose.VALIDATION
+            strata, validation, seed=seed, site=str(site), purpose=Purpose.VALIDATION
         )
         set_aside[own[drawn]] = True
     return RowPlaces(groups, at, set_aside)
@@ -144,12 +144,12 @@ def train_rows(
         x = features(x)
     with torch_seeded(seed, Purpose.INITIALISATION):
         model = linear_or_mlp(x.shape[1], outputs, settings.hidden).to(device, x.dtype)
-    federation = InProcessFederation(
+    federation = Simulation(
         model,
         loss,
-        [(x[own], y[own], group[own]) for own in places.by_holder(places.train)],
+        [(x[own], y[own], group[own]) for own in places.by_site(places.train)],
         group_names=groups.names,
-        validation=[(x[own], y[own], group[own]) for own in places.by_holder(places.set_aside)]
+        validation=[(x[own], y[own], group[own]) for own in places.by_site(places.set_aside)]
         if places.set_aside.any()
         else 0.0,
         ridge=ridge,
@@ -183,7 +183,7 @@ def train_rows(
         left=done.remaining if which is None else None,
     )
     proved = done.certificate if which is None else None
-    # Some methods' weights are over holders, such as AFL's.
+    # Some methods' weights are over sites, such as AFL's.
     weights = done.weights.tolist() if _weights_groups(method) else []
     return Trained(
         trained,
@@ -244,7 +244,7 @@ def _risks(loss: Loss, outputs: Tensor, y: Tensor, places: RowPlaces) -> Tensor:
 class Scaling:
     """Mean and scale of each column, in float64: the pooled mean and standard deviation.
 
-    Both come from exact sums over rows, which holders can add up: no split among them changes a
+    Both come from exact sums over rows, which sites can add up: no split among them changes a
     bit. Columns of zeros and ones stay as they are: divided by its deviation, a rare word's 1
     becomes so large that the safe step for all columns shrinks by an order of magnitude.
     """

@@ -1,4 +1,4 @@
-"""Agnostic federated learning (AFL): minimax over holders, regardless of groups.
+"""Agnostic federated learning (AFL): minimax over sites, regardless of groups.
 
 Mohri, Sivek, Suresh: Agnostic federated learning, ICML 2019, in the non-stochastic form that
 Papadaki et al. 2021 compare with: full-batch gradients, both players at once, averaged iterates.
@@ -8,8 +8,8 @@ Papadaki et al. 2021 compare with: full-batch gradients, both players at once, a
 | lambda^t    | state.weights, order.weights |
 | eta_lambda  | adversary_rate             |
 
-With c holders per group, one ascent step moves a group's weight c times as far as FedMinMax's;
-``scale_adversary_rate`` divides the rate by holders / groups, for the same fixed point at
+With c sites per group, one ascent step moves a group's weight c times as far as FedMinMax's;
+``scale_adversary_rate`` divides the rate by sites / groups, for the same fixed point at
 FedMinMax's speed.
 """
 
@@ -28,7 +28,7 @@ from fedminmax.methods.shared.checks import check_not_negative, check_rate
 
 
 class AFLStart(Enum):
-    """lambda^0: in proportion to the holders' rows, or the same for all."""
+    """lambda^0: in proportion to the sites' rows, or the same for all."""
 
     ROWS = "rows"
     UNIFORM = "uniform"
@@ -53,16 +53,16 @@ class AFLState:
 @register(
     key="afl",
     paper="Mohri, Sivek, Suresh, ICML 2019",
-    optimises="worst holder's risk",
-    over=Over.HOLDERS,
+    optimises="worst site's risk",
+    over=Over.SITES,
     pace=Pace.ONE_STEP,
     minimax=True,
-    weights=Weights.HOLDERS,
+    weights=Weights.SITES,
     sources=SAFE_RATE | ADVERSARY | START | {"scale_adversary_rate": "ours: off, as in the paper"},
 )
 @dataclass(frozen=True)
 class AFL:
-    """Minimax over holders. ``adversary_rate=0`` with start ROWS is plain risk minimisation."""
+    """Minimax over sites. ``adversary_rate=0`` with start ROWS is plain risk minimisation."""
 
     learning_rate: float | None = None
     adversary_rate: float = 0.1
@@ -78,9 +78,9 @@ class AFL:
         check_not_negative(self.name, adversary_rate=self.adversary_rate)
 
     def init(self, parameters: Tensor, census: Census) -> AFLState:
-        """lambda^0 over the holders with rows; an empty holder never gets weight."""
-        weights = census.holder_shares
-        occupied = census.holder_counts > 0
+        """lambda^0 over the sites with rows; an empty site never gets weight."""
+        weights = census.site_shares
+        occupied = census.site_counts > 0
         if self.start is AFLStart.UNIFORM:
             weights = occupied.to(torch.float64) / occupied.sum()
         rate = self.adversary_rate
@@ -89,19 +89,19 @@ class AFL:
         return AFLState(parameters, weights, torch.zeros_like(weights), 0, rate)
 
     def order(self, state: AFLState, key: RoundKey) -> Order:
-        """Broadcast theta^{t-1} and lambda^{t-1}; a holder uses only its own entry."""
+        """Broadcast theta^{t-1} and lambda^{t-1}; a site uses only its own entry."""
         return Order(key, state.parameters, state.weights)
 
-    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+    def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
         """lambda_k (theta - theta_k) = eta (lambda_k / n_k) sum_i grad loss_i."""
-        own = order.weights[holders]
+        own = order.weights[sites]
         per_row = own / counts.sum(dim=1)
         return RowWeights(per_row.unsqueeze(1).expand_as(counts), own)
 
     def update(self, state: AFLState, total: Sums) -> AFLState:
-        """Descend in theta, ascend in lambda; a holder that did not answer keeps its weight."""
+        """Descend in theta, ascend in lambda; a site that did not answer keeps its weight."""
         weights = ascend_on_simplex(
-            state.weights, total.holder_risks, total.holder_count > 0, rate=state.rate
+            state.weights, total.site_risks, total.site_count > 0, rate=state.rate
         )
         return AFLState(
             descend(state.parameters, total),

@@ -17,7 +17,7 @@ mu <- (1 - alpha) mu + (alpha / K) 1_P / |P|, scaled to sum 1, with P the groups
 least the best worst risk. After ``fit_patience`` fits in a row without improvement the search is
 over (``is_over``): further rounds change nothing, and the caller may stop.
 
-If holders are absent, a model can become the best only if its evaluation round covered every group;
+If sites are absent, a model can become the best only if its evaluation round covered every group;
 other fits are ignored, and a group that was not covered keeps its weight.
 One outer step is ``fit_rounds`` + 1 rounds (see ``shared.fits``).
 """
@@ -119,9 +119,9 @@ class APStar:
         """Broadcast the model of the current fit and its weights."""
         return order_step(key, state.parameters, state.weights, state.fits)
 
-    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+    def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
         """Weigh every row by its group."""
-        return weigh_by_group(order, holders, counts)
+        return weigh_by_group(order, sites, counts)
 
     def update(self, state: APStarState, total: Sums) -> APStarState:
         """Continue the fit, or end it: evaluate the fitted model, then update the weights."""

@@ -59,8 +59,8 @@ class Over(Enum):
     """Whose risks a method's objective is about."""
 
     GROUPS = "groups"
-    HOLDERS = "holders"
-    HOLDERS_AND_GROUPS = "holders and groups"
+    SITES = "sites"
+    SITES_AND_GROUPS = "sites and groups"
     ROWS = "rows"
 
 
@@ -69,7 +69,7 @@ class Weights(Enum):
 
     NONE = "nothing"
     GROUPS = "groups"
-    HOLDERS = "holders"
+    SITES = "sites"
     CELLS = "groups and classes"
 
 
@@ -104,7 +104,7 @@ class MethodCard:
 
     @property
     def reveals(self) -> str:
-        """What a holder's reply reveals to the server."""
+        """What a site's reply reveals to the server."""
         return self.build({}).reveals.value
 
     @property
@@ -167,9 +167,9 @@ def register(
         minimax: whether it minimises the highest of these risks.
         parity: whether it aims at equal rates of positive answers.
         weights: what the entries of ``state.weights`` belong to.
-        absent_keep_weight: whether an absent group or holder keeps its weight while the weights sum
+        absent_keep_weight: whether an absent group or site keeps its weight while the weights sum
             to one; False for weights that are not a distribution, or are recomputed every round.
-        works_with_absent: False if absent holders invalidate the paper's guarantees.
+        works_with_absent: False if absent sites invalidate the paper's guarantees.
         sources: for each option, where its default comes from.
         required: example values for options without a default.
     """

@@ -38,7 +38,7 @@ def _built_in_cards() -> Iterator[MethodCard]:
 
 
 def _place(card: MethodCard) -> tuple[bool, bool, int, str]:
-    """Return a card's sort key: methods over groups, then over holders and rows, then parity."""
+    """Return a card's sort key: methods over groups, then over sites and rows, then parity."""
     order = FIRST.index(card.key) if card.key in FIRST else len(FIRST)
     return card.parity, card.over is not Over.GROUPS, order, card.key
 
@@ -121,15 +121,15 @@ def goal_of(method: AnyMethod[Any]) -> Goal:
 
     >>> from fedminmax.methods.fedminmax import FedMinMax
     >>> goal_of(FedMinMax(epsilon=0.01))
-    Goal(minimax=True, weights_floor=0.01, over_holders=False)
+    Goal(minimax=True, weights_floor=0.01, over_sites=False)
     >>> goal_of(FedMinMax(adversary_rate=0.0))
-    Goal(minimax=False, weights_floor=None, over_holders=False)
+    Goal(minimax=False, weights_floor=None, over_sites=False)
     """
     card = card_of(method)
     # With a fixed adversary, the method minimises the mean risk.
     if card is None or not card.minimax_over_groups or getattr(method, "adversary_rate", 1) == 0:
-        over_holders = card is not None and card.minimax and card.over is Over.HOLDERS
-        return Goal(minimax=False, over_holders=over_holders)
+        over_sites = card is not None and card.minimax and card.over is Over.SITES
+        return Goal(minimax=False, over_sites=over_sites)
     return Goal(minimax=True, weights_floor=getattr(method, "epsilon", None))
 
 

@@ -11,7 +11,7 @@ from fedminmax.methods.card import Pace
 DEFAULT_METHOD = "fedminmax-fast"
 # Maximum rounds of a run; methods that look ahead stop earlier if nothing is left to gain.
 DEFAULT_ROUNDS = {Pace.LOOK_AHEAD: 200, Pace.ONE_STEP: 500, Pace.LOCAL_EPOCHS: 500}
-# Under a promise of privacy every round costs noise in all others; chosen on Adult.
+# Under a privacy guarantee every round costs noise in all others; chosen on Adult.
 PRIVATE_ROUNDS = {Pace.LOOK_AHEAD: 20, Pace.ONE_STEP: 300, Pace.LOCAL_EPOCHS: 20}
 # Rounds in a row without improvement on validation rows. Networks overfit within some ten rounds of
 # these methods, so the best round is long past by then.

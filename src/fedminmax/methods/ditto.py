@@ -1,26 +1,26 @@
-"""Ditto: a common model by FedAvg, and for each holder a personal model that is pulled to it.
+"""Ditto: a common model by FedAvg, and for each site a personal model that is pulled to it.
 
 Li, Hu, Beirami, Smith: Ditto: fair and robust federated learning through personalization,
-ICML 2021. Holder k minimises F_k(v) + (lambda / 2) |v - theta|^2 and keeps v_k private, so the
+ICML 2021. Site k minimises F_k(v) + (lambda / 2) |v - theta|^2 and keeps v_k private, so the
 server sees what FedAvg's server sees, and the common model is FedAvg's for any lambda.
 
 | symbol          | name                                     |
 |-----------------|------------------------------------------|
 | theta^t         | state.parameters                         |
-| v_k, v_k^0      | holder.kept, theta^0                     |
+| v_k, v_k^0      | site.kept, theta^0                     |
 | lambda          | pull                                     |
 | eta, eta_v      | learning_rate, personal_rate             |
 | tau             | epochs times batches per epoch           |
 
 Both models take the same batches: v <- v - eta_v (grad F_k(v) + lambda (v - theta)), with theta
 as broadcast. The authors' code takes tau = 2 steps of 16 rows per round; we count in epochs, with
-FedAvg's defaults. It also draws holders by their rows and takes the plain average, where ours is
+FedAvg's defaults. It also draws sites by their rows and takes the plain average, where ours is
 FedAvg's weighted average, and may choose lambda by validation, where ours is fixed. The v_k of a
-holder that does not take part does not change.
+site that does not take part does not change.
 
-Personal models predict for their own holder's rows, so the risk of group a over personal
+Personal models predict for their own site's rows, so the risk of group a over personal
 predictions is sum_k (n_{a,k} / n_a) r_{a,k}(v_k), where r_{a,k}(v_k) is the mean loss of v_k on
-holder k's rows of group a: again a quotient of sums over holders.
+site k's rows of group a: again a quotient of sums over sites.
 """
 
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -34,7 +34,7 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, Over, Pace, register
 from fedminmax.methods.fedavg import FedAvg, FedAvgState, local_stream
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 
@@ -42,8 +42,8 @@ from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 @register(
     key="ditto",
     paper="Li, Hu, Beirami, Smith, ICML 2021",
-    optimises="each holder's risk near a common model; the common model is FedAvg's",
-    over=Over.HOLDERS,
+    optimises="each site's risk near a common model; the common model is FedAvg's",
+    over=Over.SITES,
     pace=Pace.LOCAL_EPOCHS,
     works_with_absent=True,
     sources=RATE
@@ -52,7 +52,7 @@ from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 )
 @dataclass(frozen=True)
 class Ditto:
-    """FedAvg with personal models; ``pull=0`` trains them on the holder's rows alone.
+    """FedAvg with personal models; ``pull=0`` trains them on the site's rows alone.
 
     ``personal_rate`` None means the learning rate. If its product with ``pull`` is too large,
     training diverges.
@@ -93,19 +93,19 @@ class Ditto:
         return parameters
 
     def local_and_keep(
-        self, order: Order, holder: Holder, workspace: Workspace
+        self, order: Order, site: SiteData, workspace: Workspace
     ) -> tuple[Sums, Tensor]:
         """Reply as in FedAvg; keep the personal model after as many steps on the same batches."""
-        reply = self.fedavg.local(order, holder, workspace)
-        workspace.load(holder.kept)
+        reply = self.fedavg.local(order, site, workspace)
+        workspace.load(site.kept)
         rate = self.learning_rate if self.personal_rate is None else self.personal_rate
         centre = workspace.in_storage_order(order.parameters)
         buffer = torch.empty_like(centre)
         personal = train_with_extra_gradient(
             workspace,
-            holder.examples,
+            site.examples,
             LocalEpochs(self.epochs, self.batch_size, rate),
-            local_stream(order, holder),
+            local_stream(order, site),
             extra=lambda present: torch.sub(present, centre, out=buffer).mul_(self.pull),
         )
         both = 2 * reply.gradient_evaluations

@@ -1,19 +1,19 @@
-"""DRFA: minimax over holders with local steps between the rounds.
+"""DRFA: minimax over sites with local steps between the rounds.
 
 Deng, Kamani, Mahdavi: Distributionally robust federated averaging, NeurIPS 2020. A round has two
-requests. First, m holders drawn by lambda take tau steps; the models and the snapshots after a
-common random step t' are averaged. Then m holders drawn uniformly return a batch's loss at the mean
+requests. First, m sites drawn by lambda take tau steps; the models and the snapshots after a
+common random step t' are averaged. Then m sites drawn uniformly return a batch's loss at the mean
 snapshot, and lambda ascends by tau steps at once. Both draws are with replacement.
 
 | symbol          | name                       |
 |-----------------|----------------------------|
 | lambda^s        | state.weights              |
-| m               | holders_drawn              |
+| m               | sites_drawn              |
 | tau             | steps                      |
 | eta, gamma      | learning_rate, adversary_rate |
 | w^{(t')}        | state.snapshot             |
 
-Without ``holders_drawn`` there are no draws: all participants train, weighted by lambda_k, and all
+Without ``sites_drawn`` there are no draws: all participants train, weighted by lambda_k, and all
 return their loss, which equals the draws in expectation.
 """
 
@@ -31,14 +31,14 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.card import RATE, SNAPSHOTS, START, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import local_stream
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_whole
 from fedminmax.methods.shared.expected_reply import ExpectedReply, OwnLoss, Sender, batch_sizes
 from fedminmax.methods.shared.replies import sums_before_training
 from fedminmax.methods.shared.sampling import (
     LocalSteps,
     descend_twice,
-    draw_holders,
+    draw_sites,
     draw_snapshot_step,
     expect_snapshot,
     mean_loss,
@@ -52,7 +52,7 @@ from fedminmax.methods.shared.sampling import (
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """A round's draws: how much each holder's training counts, t', how much its loss counts."""
+    """A round's draws: how much each site's training counts, t', how much its loss counts."""
 
     training: Tensor
     snapshot_step: int
@@ -61,7 +61,7 @@ class Draws:
 
 @dataclass(frozen=True, eq=False)
 class DRFAState:
-    """The model, lambda^s and its running sum, which holders have rows, and the snapshot.
+    """The model, lambda^s and its running sum, which sites have rows, and the snapshot.
 
     The snapshot has one row while the second request is pending, else none.
     """
@@ -83,16 +83,16 @@ class DRFAState:
 @register(
     key="drfa",
     paper="Deng, Kamani, Mahdavi, NeurIPS 2020",
-    optimises="worst holder's risk, up to client drift",
-    over=Over.HOLDERS,
+    optimises="worst site's risk, up to client drift",
+    over=Over.SITES,
     pace=Pace.LOCAL_EPOCHS,
     minimax=True,
-    weights=Weights.HOLDERS,
+    weights=Weights.SITES,
     works_with_absent=True,
     sources=RATE
     | START
     | SNAPSHOTS
-    | {"holders_drawn": "ours: all, weighted by lambda; a number draws as in the paper"},
+    | {"sites_drawn": "ours: all, weighted by lambda; a number draws as in the paper"},
 )
 @dataclass(frozen=True)
 class DRFA:
@@ -103,7 +103,7 @@ class DRFA:
     _: KW_ONLY
     steps: int = 10
     batch_size: int | None = 50
-    holders_drawn: int | None = None
+    sites_drawn: int | None = None
     start: AFLStart = AFLStart.ROWS
     name: str = "DRFA"
     output: Iterate = Iterate.TAIL_AVERAGE
@@ -112,8 +112,8 @@ class DRFA:
     def __post_init__(self) -> None:
         self._plan.check(self.name)
         check_not_negative(self.name, adversary_rate=self.adversary_rate)
-        if self.holders_drawn is not None:
-            check_whole(self.name, minimum=1, holders_drawn=self.holders_drawn)
+        if self.sites_drawn is not None:
+            check_whole(self.name, minimum=1, sites_drawn=self.sites_drawn)
 
     @property
     def _plan(self) -> LocalSteps:
@@ -127,12 +127,12 @@ class DRFA:
             weights,
             weight_sum=torch.zeros_like(weights),
             rounds=0,
-            occupied=census.holder_counts > 0,
+            occupied=census.site_counts > 0,
             snapshot=no_snapshot(parameters),
         )
 
     def order(self, state: DRFAState, key: RoundKey) -> Order:
-        """Broadcast the model, how much each holder counts, and t'."""
+        """Broadcast the model, how much each site counts, and t'."""
         draws = self._draw(state, key)
         return Order(key, state.parameters, with_snapshot_step(draws.training, draws.snapshot_step))
 
@@ -140,25 +140,25 @@ class DRFA:
         """All draws of a round; lambda does not change before the second request."""
         stream = numpy_stream(key.seed, Purpose.SERVER_DRAWS, key.round)
         everyone = state.occupied.to(torch.float64)
-        if self.holders_drawn is None:
+        if self.sites_drawn is None:
             return Draws(state.weights, draw_snapshot_step(self.steps, stream), everyone)
         return Draws(
-            draw_holders(state.weights, self.holders_drawn, stream),
+            draw_sites(state.weights, self.sites_drawn, stream),
             draw_snapshot_step(self.steps, stream),
-            draw_holders(everyone, self.holders_drawn, stream),
+            draw_sites(everyone, self.sites_drawn, stream),
         )
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Train with a snapshot; in the second phase, return a batch's loss."""
-        own = float(order.weights[holder.number])
+        own = float(order.weights[site.number])
         if order.phase == 0:
-            return train_with_snapshot(order, holder, workspace, self._plan, weight=own)
+            return train_with_snapshot(order, site, workspace, self._plan, weight=own)
         if own == 0:
-            return with_own_loss(zero_sums(0, holder.groups, holder.holders), holder, 0.0)
-        stream = local_stream(order, holder)
-        batch = next(shuffled_batches(len(holder.examples), self.batch_size, stream))
-        reply = sums_before_training(order, only_rows(holder, batch), workspace)
-        return with_own_loss(reply, holder, own * mean_loss(reply))
+            return with_own_loss(zero_sums(0, site.groups, site.sites), site, 0.0)
+        stream = local_stream(order, site)
+        batch = next(shuffled_batches(len(site.examples), self.batch_size, stream))
+        reply = sums_before_training(order, only_rows(site, batch), workspace)
+        return with_own_loss(reply, site, own * mean_loss(reply))
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Both displacements, or a batch's mean loss."""
@@ -177,18 +177,18 @@ class DRFA:
         return replace(state, parameters=trained, snapshot=snapshot)
 
     def ask_again(self, state: DRFAState, key: RoundKey) -> Order | None:
-        """Send the mean snapshot, and how often each holder's loss counts."""
+        """Send the mean snapshot, and how often each site's loss counts."""
         if len(state.snapshot) == 0:
             return None
         return Order(key, state.snapshot[0], self._draw(state, key).loss_counts, phase=1)
 
     def update_again(self, state: DRFAState, total: Sums) -> DRFAState:
         """Ascend: projection of lambda + tau gamma v, with v_k = (|K| / m) f_k per draw."""
-        holders = int(state.occupied.sum())
+        sites = int(state.occupied.sum())
         weights = ascend_on_simplex(
             state.weights,
-            holders / (self.holders_drawn or holders) * total.holder_risks,
-            total.holder_count > 0,
+            sites / (self.sites_drawn or sites) * total.site_risks,
+            total.site_count > 0,
             rate=self.steps * self.adversary_rate,
         )
         return replace(

@@ -1,4 +1,4 @@
-"""FairFed: holders whose disparity differs from the federation's get less weight in the average.
+"""FairFed: sites whose disparity differs from the federation's get less weight in the average.
 
 Ezzeldin, Yan, He, Ferrara, Avestimehr: FairFed: enabling group fairness in federated learning,
 AAAI 2023.
@@ -7,19 +7,19 @@ AAAI 2023.
 |---------------|-----------------------------------------------------------|
 | omega_k       | state.weights                                             |
 | beta          | beta, the fairness budget                                 |
-| F, F_k        | disparity of all participants' rows, of holder k's rows   |
+| F, F_k        | disparity of all participants' rows, of site k's rows   |
 | Acc, Acc_k    | accuracy on the same rows                                 |
 | Delta_k       | gaps                                                      |
 
-Omega starts at n_k / n. A round has two requests. First all holders evaluate theta^{t-1}: with
-Delta_k = |F - F_k|, or |Acc - Acc_k| where F_k is undefined (a holder of one group),
+Omega starts at n_k / n. A round has two requests. First all sites evaluate theta^{t-1}: with
+Delta_k = |F - F_k|, or |Acc - Acc_k| where F_k is undefined (a site of one group),
 omega_k <- omega_k - beta (Delta_k - mean Delta). Then they train from theta^{t-1}, and the server
 averages with omega. Training may debias locally in the paper; here it is plain.
 
 F is the rate of group 0 minus that of group 1, as in the paper; with more than two groups, the
 largest gap between two of them. The paper's step may leave the simplex; we project back on it,
-among the holders that took part, which changes nothing inside it. The first reply has the sums by
-cell, and one number of the holder's own: F_k or Acc_k.
+among the sites that took part, which changes nothing inside it. The first reply has the sums by
+cell, and one number of the site's own: F_k or Acc_k.
 """
 
 import math
@@ -46,7 +46,7 @@ from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, OURS, RATE, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import local_stream
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
@@ -72,17 +72,17 @@ class FairFedState:
 @register(
     key="fairfed",
     paper="Ezzeldin, Yan, He, Ferrara, Avestimehr, AAAI 2023",
-    optimises="mean risk, holders reweighted towards equal rates",
+    optimises="mean risk, sites reweighted towards equal rates",
     over=Over.GROUPS,
     pace=Pace.LOCAL_EPOCHS,
     parity=True,
-    weights=Weights.HOLDERS,
+    weights=Weights.SITES,
     works_with_absent=True,
     sources=RATE | LOCAL | {"beta": "the paper", "parity": OURS},
 )
 @dataclass(frozen=True)
 class FairFed:
-    """Average the holders' models with weights that follow their disparity.
+    """Average the sites' models with weights that follow their disparity.
 
     ``beta=0`` equals FedAvg.
     """
@@ -109,50 +109,50 @@ class FairFed:
     def init(self, parameters: Tensor, census: Census) -> FairFedState:
         """omega_k = n_k / n."""
         check_two_classes("FairFed", census)
-        return FairFedState(parameters, census.holder_shares, EVALUATE)
+        return FairFedState(parameters, census.site_shares, EVALUATE)
 
     def order(self, state: FairFedState, key: RoundKey) -> Order:
         """Request an evaluation of the current model."""
         return Order(key, state.parameters, state.weights, EVALUATE)
 
     def ask_again(self, state: FairFedState, key: RoundKey) -> Order | None:
-        """Request training with this round's omega; a holder uses only its own entry."""
+        """Request training with this round's omega; a site uses only its own entry."""
         if state.next_phase != TRAIN:
             return None
         return Order(key, state.parameters, state.weights, TRAIN)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Evaluate, or train and return omega_k (theta - theta_k) on the scale omega_k."""
         if order.phase == EVALUATE:
-            return self._evaluate(order, holder, workspace)
+            return self._evaluate(order, site, workspace)
         workspace.load(order.parameters)
         plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
         # Evaluation draws nothing, so training uses the draws of a first request, as in FedAvg.
-        stream = local_stream(replace(order, phase=EVALUATE), holder)
-        trained = train_locally(workspace, holder.examples, plan, stream)
-        weight = float(order.weights[holder.number])
+        stream = local_stream(replace(order, phase=EVALUATE), site)
+        trained = train_locally(workspace, site.examples, plan, stream)
+        weight = float(order.weights[site.number])
         return replace(
-            zero_sums(0, holder.groups, 0),
+            zero_sums(0, site.groups, 0),
             step=displacement(order, trained).mul_(weight),
             scale=weight,
-            gradient_evaluations=len(holder.examples) * self.epochs,
+            gradient_evaluations=len(site.examples) * self.epochs,
         )
 
-    def _evaluate(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Return the sums by cell and this holder's F_k, or Acc_k if F_k is undefined."""
-        before = sums_before_training(order, holder, workspace)
-        examples = holder.examples
-        scores = positive_scores_of(workspace, examples, holder.rows_per_chunk)
-        positives = sum_by_cell(positive_answers(scores), examples, holder.groups)
-        counts = count_by_cell(examples, holder.groups).to(torch.float64)
-        own = self._own_numbers(positives, counts, holder.number, holder.holders)
+    def _evaluate(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
+        """Return the sums by cell and this site's F_k, or Acc_k if F_k is undefined."""
+        before = sums_before_training(order, site, workspace)
+        examples = site.examples
+        scores = positive_scores_of(workspace, examples, site.rows_per_chunk)
+        positives = sum_by_cell(positive_answers(scores), examples, site.groups)
+        counts = count_by_cell(examples, site.groups).to(torch.float64)
+        own = self._own_numbers(positives, counts, site.number, site.sites)
         sums = [positives.flatten(), counts.flatten(), own]
         return replace(before, statistics=torch.cat(sums))
 
-    def _own_numbers(self, positives: Tensor, counts: Tensor, number: int, holders: int) -> Tensor:
+    def _own_numbers(self, positives: Tensor, counts: Tensor, number: int, sites: int) -> Tensor:
         """Return F_k or Acc_k, whether it is F_k, and a 1 for taking part, in the own column."""
         gap = disparity(self.parity, positives, counts)
-        own = torch.zeros(3, holders, dtype=torch.float64)
+        own = torch.zeros(3, sites, dtype=torch.float64)
         measure = accuracy(positives, counts) if math.isnan(gap) else gap
         own[:, number] = torch.tensor([measure, not math.isnan(gap), True], dtype=torch.float64)
         return own.flatten()
@@ -171,7 +171,7 @@ class FairFed:
         cells = LABELS * len(sender.counts)
         lower, upper = limits_by_cell(reply, sender)
         sums = with_numbers(reply.statistics[: 2 * cells], 2 * cells).view(2, LABELS, -1)
-        own = self._own_numbers(sums[0], sums[1], sender.number, sender.holders)
+        own = self._own_numbers(sums[0], sums[1], sender.number, sender.sites)
         return ExpectedReply(
             numbers=0,
             scale=0.0,
@@ -195,7 +195,7 @@ class FairFed:
         return FairFedState(state.parameters, weights, TRAIN)
 
     def update_again(self, state: FairFedState, total: Sums) -> FairFedState:
-        """Move to the average with omega over the holders that took part."""
+        """Move to the average with omega over the sites that took part."""
         return FairFedState(descend(state.parameters, total), state.weights, EVALUATE)
 
 

@@ -1,10 +1,10 @@
-"""FCFL: the worst holder's loss under a disparity budget, then a better mean for all.
+"""FCFL: the worst site's loss under a disparity budget, then a better mean for all.
 
 Cui, Pan, Liang, Zhang, Wang: Addressing algorithmic disparity and performance inconsistency in
-federated learning, NeurIPS 2021. In each round a holder sends loss, disparity and the gradients of
+federated learning, NeurIPS 2021. In each round a site sends loss, disparity and the gradients of
 both on one batch. Stage one lowers a smooth maximum of the losses while no disparity exceeds the
 budget; otherwise it lowers a smooth maximum of the disparities without raising that of the losses.
-Stage two lowers the mean loss without raising any holder's loss, or a disparity above the budget.
+Stage two lowers the mean loss without raising any site's loss, or a disparity above the budget.
 
 The server finds its direction by a linear programme over mixtures d = sum_j beta_j v_j of
 gradients. The model moves by -d, so <d, v> >= 0 means that the objective with gradient v does not
@@ -53,7 +53,7 @@ from torch import Tensor
 from fedminmax.core.errors import InputError, install_command
 from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.judging import WORST_HOLDER, Judge
+from fedminmax.core.judging import WORST_SITE, Judge
 from fedminmax.core.local_epochs import shuffled_batches
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.parity import Parity, cells_of, check_two_classes, count_by_cell, group_rates
@@ -61,7 +61,7 @@ from fedminmax.core.solvers.simplex import min_norm_weights
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import AUTHORS, OURS, Over, Pace, register
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import (
     check_not_negative,
     check_plan,
@@ -103,7 +103,7 @@ def stage_one_direction(loss: Tensor, disparity: Tensor, *, within_budget: bool)
 
 
 def stage_two_direction(losses: Tensor, disparity: Tensor) -> Tensor:
-    """Lower the mean loss, while neither any holder's loss nor the disparity rises."""
+    """Lower the mean loss, while neither any site's loss nor the disparity rises."""
     gradients = torch.cat([losses, disparity.unsqueeze(0)])
     return _steepest_mixture(gradients, losses.mean(dim=0), gradients)
 
@@ -152,8 +152,8 @@ class FCFLState:
 @register(
     key="fcfl",
     paper="Cui, Pan, Liang, Zhang, Wang, NeurIPS 2021",
-    optimises="worst holder's risk with every holder's disparity below epsilon",
-    over=Over.HOLDERS_AND_GROUPS,
+    optimises="worst site's risk with every site's disparity below epsilon",
+    over=Over.SITES_AND_GROUPS,
     pace=Pace.ONE_STEP,
     parity=True,
     sources={
@@ -167,7 +167,7 @@ class FCFLState:
 )
 @dataclass(frozen=True)
 class FCFL:
-    """Minimax over holders under a disparity budget, then Pareto improvement."""
+    """Minimax over sites under a disparity budget, then Pareto improvement."""
 
     learning_rate: float = 0.01
     epsilon: float = 0.1
@@ -179,7 +179,7 @@ class FCFL:
     name: str = "FCFL"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.OWN_VECTOR, init=False)
-    judge: ClassVar[Judge] = WORST_HOLDER
+    judge: ClassVar[Judge] = WORST_SITE
 
     def __post_init__(self) -> None:
         check_positive(self.name, learning_rate=self.learning_rate)
@@ -198,16 +198,16 @@ class FCFL:
         """Broadcast the model alone."""
         return Order(key, state.parameters, NO_WEIGHTS)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Return loss and disparity of one batch, and their gradients one after the other."""
-        before = sums_before_training(order, holder, workspace)
-        examples = holder.examples
-        batch = next(shuffled_batches(len(examples), self.batch_size, local_stream(order, holder)))
+        before = sums_before_training(order, site, workspace)
+        examples = site.examples
+        batch = next(shuffled_batches(len(examples), self.batch_size, local_stream(order, site)))
         if batch is not None:
             examples = examples.rows(batch.to(examples.group.device))
         outputs = workspace.model(examples.x)
         loss = workspace.loss(outputs, examples.y).mean()
-        disparity = soft_disparity(self.parity, outputs, examples, holder.groups)
+        disparity = soft_disparity(self.parity, outputs, examples, site.groups)
         gradients = [
             piece.reshape(-1)
             for objective in (loss, disparity)

@@ -1,9 +1,9 @@
-"""FedAvg: local epochs, then the average of the holders' models, weighted by their rows.
+"""FedAvg: local epochs, then the average of the sites' models, weighted by their rows.
 
 McMahan, Moore, Ramage, Hampson, Arcas: Communication-efficient learning of deep networks from
 decentralized data, AISTATS 2017. The defaults are those of Papadaki et al. 2021, Appendix B.
 The client fraction C is the participation of the round loop; models are averaged over the
-holders that took part.
+sites that took part.
 
 | symbol          | name                     |
 |-----------------|--------------------------|
@@ -24,7 +24,7 @@ from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.randomness import Purpose, torch_stream
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, Over, Pace, register
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
 from fedminmax.methods.shared.replies import displacement, sums_before_training
@@ -79,12 +79,12 @@ class FedAvg:
         """Broadcast the model alone."""
         return Order(key, state.parameters, NO_WEIGHTS)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Train and return n_k (theta - theta_k) on the scale n_k."""
-        before = sums_before_training(order, holder, workspace)
+        before = sums_before_training(order, site, workspace)
         plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
-        trained = train_locally(workspace, holder.examples, plan, local_stream(order, holder))
-        rows = len(holder.examples)
+        trained = train_locally(workspace, site.examples, plan, local_stream(order, site))
+        rows = len(site.examples)
         return replace(
             before,
             step=displacement(order, trained).mul_(rows),
@@ -102,7 +102,7 @@ class FedAvg:
         return FedAvgState(descend(state.parameters, total))
 
 
-def local_stream(order: Order, holder: Holder) -> torch.Generator:
-    """Return the holder's random stream in this round; a second request has its own."""
+def local_stream(order: Order, site: SiteData) -> torch.Generator:
+    """Return the site's random stream in this round; a second request has its own."""
     purpose = Purpose.LOCAL_WORK if order.phase == 0 else Purpose.SECOND_REQUEST
-    return torch_stream(order.key.seed, purpose, order.key.round, holder.number)
+    return torch_stream(order.key.seed, purpose, order.key.round, site.number)

@@ -20,7 +20,7 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import GAP, LOOK_AHEAD, Over, Pace, register
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.shared.fast_server import (
     DEFAULT_GAP,
@@ -96,7 +96,7 @@ class FedAvgFast:
 
     def init(self, parameters: Tensor, census: Census) -> FedAvgFastState:
         """Nothing is known yet: the first round collects the sums of the initial model."""
-        counts = census.holder_counts[:, None]
+        counts = census.site_counts[:, None]
         everybody = replace(census, counts=counts, minimum_group=0, row_lengths=None)
         return FedAvgFastState(
             start_server(self, parameters, everybody, torch.ones(1, dtype=torch.float64))
@@ -107,17 +107,17 @@ class FedAvgFast:
         return is_within(self.gap, state.server)
 
     def order(self, state: FedAvgFastState, key: RoundKey) -> Order:
-        """Broadcast the next candidate; holders need no weights."""
+        """Broadcast the next candidate; sites need no weights."""
         return ask_for_sums(key, state.parameters)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Return losses by group and the gradient sum, with curvature if it is used."""
-        return self.row_sums(order, holder, [workspace])
+        return self.row_sums(order, site, [workspace])
 
-    def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
+    def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
         """Return the same for any set of rows."""
         linear = with_curvature(self, workspaces[0].linear, 1)
-        return sums_of_all_rows(linear, order, holder, workspaces)
+        return sums_of_all_rows(linear, order, site, workspaces)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Expect sums over all rows."""

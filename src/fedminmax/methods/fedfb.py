@@ -1,7 +1,7 @@
 """FedFB: weights over (label, group) cells that the server moves towards parity.
 
 Zeng, Chen, Lee: Improving fairness via federated learning, arXiv 2110.15545, 2021: FairBatch (Roh,
-Lee, Whang, Suh: FairBatch: batch selection for model fairness, ICLR 2021) in a federation. Holders
+Lee, Whang, Suh: FairBatch: batch selection for model fairness, ICLR 2021) in a federation. Sites
 train on the loss with the weight lambda_{y,a} n / n_a on a row of label y and group a, and return
 sums by cell, from which the server updates lambda.
 
@@ -56,7 +56,7 @@ from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, OURS, RATE, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import local_stream
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
@@ -119,22 +119,22 @@ class FedFB:
         row_weights = state.weights / state.group_shares.repeat(LABELS)
         return Order(key, state.parameters, row_weights)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Train on the weighted loss; return n_k (theta - theta_k), and sums by cell."""
-        before = sums_before_training(order, holder, workspace)
-        examples = holder.examples
+        before = sums_before_training(order, site, workspace)
+        examples = site.examples
         reported = torch.stack(
             [
-                sum_by_cell(self._values_to_sum(holder, workspace), examples, holder.groups),
-                count_by_cell(examples, holder.groups).to(torch.float64),
+                sum_by_cell(self._values_to_sum(site, workspace), examples, site.groups),
+                count_by_cell(examples, site.groups).to(torch.float64),
             ]
         )
         trained = train_locally(
             workspace,
             examples,
             LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
-            local_stream(order, holder),
-            row_weights=order.weights.to(order.parameters)[cells_of(examples, holder.groups)],
+            local_stream(order, site),
+            row_weights=order.weights.to(order.parameters)[cells_of(examples, site.groups)],
         )
         rows = len(examples)
         return replace(
@@ -145,13 +145,11 @@ class FedFB:
             gradient_evaluations=rows * self.epochs,
         )
 
-    def _values_to_sum(self, holder: Holder, workspace: Workspace) -> Tensor:
+    def _values_to_sum(self, site: SiteData, workspace: Workspace) -> Tensor:
         """Return the values whose sums the server needs: losses, or positive answers."""
         if self.parity is Parity.OPPORTUNITY:
-            return losses_of(workspace, holder.examples, holder.rows_per_chunk)
-        return positive_answers(
-            positive_scores_of(workspace, holder.examples, holder.rows_per_chunk)
-        )
+            return losses_of(workspace, site.examples, site.rows_per_chunk)
+        return positive_answers(positive_scores_of(workspace, site.examples, site.rows_per_chunk))
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """n_k times the displacement by epochs on the weighted loss; sums within their cells."""

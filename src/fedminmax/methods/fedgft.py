@@ -2,7 +2,7 @@
 
 Wang, Payani, Lee, Kompella: Mitigating group bias in federated learning: beyond local fairness,
 Transactions on Machine Learning Research 2024 (arXiv 2305.09931, 2023): minimise
-R(theta) + penalty * J(theta), where J is computed from sums over holders.
+R(theta) + penalty * J(theta), where J is computed from sums over sites.
 
 | symbol                | name                                                     |
 |-----------------------|----------------------------------------------------------|
@@ -15,13 +15,13 @@ J = sum over pairs of groups of (m_a - m_b)^2, which is F^2 for two groups with 
 is over all rows of group a, or for equal opportunity over those with a positive label. By the
 chain rule the gradient of R + penalty J is the mean over all rows of that of
 loss_i + slope_{y_i,a_i} p_1(x_i), with slope_{y,a} = penalty (n / N_a) dJ / dm_a on the rows that
-m_a is over and 0 on others, and dJ / dm_a = 2 A (m_a - mean of the m_b) with A groups. So a holder
+m_a is over and 0 on others, and dJ / dm_a = 2 A (m_a - mean of the m_b) with A groups. So a site
 that knows the slopes can descend the federation's objective with its own rows.
 
 The server computes the slopes from the previous round's sums, for the model that entered it, so a
 round needs one message each way; the fixed points are the same. The first round has no slopes yet.
 A missing group keeps its last known m_a. Large penalties need small steps, because the slopes do
-not change while a holder trains.
+not change while a site trains.
 """
 
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -45,7 +45,7 @@ from fedminmax.core.parity import (
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, OURS, RATE, Over, Pace, register
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
@@ -123,33 +123,33 @@ class FedGFT:
             slopes[0] = slopes[1]
         return slopes.flatten()
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Train and return n_k (theta - theta_k) on the scale n_k, and sums of scores by cell."""
-        before = sums_before_training(order, holder, workspace)
-        examples = holder.examples
-        scores = positive_scores_of(workspace, examples, holder.rows_per_chunk)
+        before = sums_before_training(order, site, workspace)
+        examples = site.examples
+        scores = positive_scores_of(workspace, examples, site.rows_per_chunk)
         sums = torch.stack(
             [
-                sum_by_cell(scores, examples, holder.groups),
-                count_by_cell(examples, holder.groups).to(torch.float64),
+                sum_by_cell(scores, examples, site.groups),
+                count_by_cell(examples, site.groups).to(torch.float64),
             ]
         )
         rows = len(examples)
         return replace(
             before,
-            step=displacement(order, self._train(order, holder, workspace)).mul_(rows),
+            step=displacement(order, self._train(order, site, workspace)).mul_(rows),
             scale=float(rows),
             statistics=sums.flatten(),
             gradient_evaluations=rows * self.epochs,
         )
 
-    def _train(self, order: Order, holder: Holder, workspace: Workspace) -> Tensor:
+    def _train(self, order: Order, site: SiteData, workspace: Workspace) -> Tensor:
         plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
-        stream = local_stream(order, holder)
+        stream = local_stream(order, site)
         if not bool(order.weights.any()):
-            return train_locally(workspace, holder.examples, plan, stream)
-        slopes = order.weights.to(order.parameters)[cells_of(holder.examples, holder.groups)]
-        return train_on_scores(workspace, holder.examples, plan, stream, slopes)
+            return train_locally(workspace, site.examples, plan, stream)
+        slopes = order.weights.to(order.parameters)[cells_of(site.examples, site.groups)]
+        return train_on_scores(workspace, site.examples, plan, stream, slopes)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """n_k times the displacement by epochs on loss and scores; sums within their cells."""

@@ -1,10 +1,10 @@
-"""FedMGDA+: a common direction along which no holder gets worse, however long its update is.
+"""FedMGDA+: a common direction along which no site gets worse, however long its update is.
 
 Hu, Shaloudegi, Zhang, Yu: Federated learning meets multi-objective optimization, IEEE Transactions
-on Network Science and Engineering, 2022. Each holder trains for some epochs; the server normalises
+on Network Science and Engineering, 2022. Each site trains for some epochs; the server normalises
 all updates to length 1, mixes them into the shortest vector that weights near lambda_0 allow, and
 steps along it. With epsilon = 1 that vector has an inner product of at least its squared length
-with every holder's unit update: to first order no holder gets worse. With epsilon = 0 it is the
+with every site's unit update: to first order no site gets worse. With epsilon = 0 it is the
 mean.
 
 | symbol                                      | name          |
@@ -17,7 +17,7 @@ mean.
 | eta_g in round 1                            | server_rate   |
 | eta_g in the next round / eta_g             | server_decay  |
 
-A holder whose model did not change has no direction and is skipped; lambda_0 is then shared among
+A site whose model did not change has no direction and is skipped; lambda_0 is then shared among
 the others, so it always lies on the simplex. Unit updates do not shrink near an optimum: with a
 constant eta_g the model keeps moving by about that length. The paper decreases eta_g; the factor
 0.99 per round is our choice, and limits the total distance to 100 eta_g.
@@ -35,8 +35,8 @@ from fedminmax.core.solvers.simplex import min_norm_weights
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import AUTHORS, LOCAL, RATE, Over, Pace, register
 from fedminmax.methods.fedavg import NO_WEIGHTS, FedAvg
-from fedminmax.methods.method import Holder
-from fedminmax.methods.qfedavg import HolderWeighting
+from fedminmax.methods.method import SiteData
+from fedminmax.methods.qfedavg import SiteWeighting
 from fedminmax.methods.shared.checks import (
     check_not_negative,
     check_plan,
@@ -62,8 +62,8 @@ class FedMGDAState:
 @register(
     key="fedmgda",
     paper="Hu, Shaloudegi, Zhang, Yu, IEEE TNSE 2022 (FedMGDA+)",
-    optimises="a common descent direction for all holders",
-    over=Over.HOLDERS,
+    optimises="a common descent direction for all sites",
+    over=Over.SITES,
     pace=Pace.LOCAL_EPOCHS,
     works_with_absent=True,
     sources=RATE
@@ -88,7 +88,7 @@ class FedMGDA:
     server_rate: float = 1.0
     _: KW_ONLY
     server_decay: float = 0.99
-    weighting: HolderWeighting = HolderWeighting.ROWS
+    weighting: SiteWeighting = SiteWeighting.ROWS
     learning_rate: float = 0.1
     epochs: int = 15
     batch_size: int | None = 100
@@ -110,9 +110,9 @@ class FedMGDA:
         """Broadcast the model alone."""
         return Order(key, state.parameters, NO_WEIGHTS)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Train as in FedAvg; only the direction of the update matters."""
-        return self._fedavg.local(order, holder, workspace)
+        return self._fedavg.local(order, site, workspace)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """As in FedAvg."""
@@ -131,7 +131,7 @@ class FedMGDA:
         )
 
     def common_direction(self, replies: Sequence[Sums]) -> Tensor:
-        """Return sum_k lambda_k d_k, in float64; zero if no holder's model moved."""
+        """Return sum_k lambda_k d_k, in float64; zero if no site's model moved."""
         updates = torch.stack([reply.step.to("cpu", torch.float64) for reply in replies])
         lengths = torch.linalg.vector_norm(updates, dim=1)
         moved = lengths > 0
@@ -139,6 +139,6 @@ class FedMGDA:
             return torch.zeros_like(updates[0])
         units = updates[moved] / lengths[moved].unsqueeze(1)
         rows = torch.tensor([reply.scale for reply in replies], dtype=torch.float64)[moved]
-        shares = rows if self.weighting is HolderWeighting.ROWS else torch.ones_like(rows)
+        shares = rows if self.weighting is SiteWeighting.ROWS else torch.ones_like(rows)
         weights = min_norm_weights(units @ units.T, shares / shares.sum(), self.epsilon)
         return torch.mv(units.T, weights)

@@ -1,7 +1,7 @@
 """FedMinMax: minimax over groups, equivalent to training on pooled rows.
 
 Papadaki, Martinez, Bertran, Sapiro, Rodrigues: Federating for learning group fair models, 2021,
-Algorithm 1. With one holder it is Algorithm 2, Centralized MinMax (Lemma 2), which therefore needs
+Algorithm 1. With one site it is Algorithm 2, Centralized MinMax (Lemma 2), which therefore needs
 no separate implementation.
 
 | symbol           | name                        |
@@ -87,9 +87,9 @@ class FedMinMax:
         """Broadcast theta^{t-1} and w^{t-1} = mu^{t-1} / rho."""
         return Order(key, state.parameters, state.weights / state.group_shares)
 
-    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+    def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
         """Weigh by group alone."""
-        return weigh_by_group(order, holders, counts)
+        return weigh_by_group(order, sites, counts)
 
     def update(self, state: FedMinMaxState, total: Sums) -> FedMinMaxState:
         """Descend in theta, ascend in mu, both from the same round's sums."""

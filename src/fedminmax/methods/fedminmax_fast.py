@@ -1,7 +1,7 @@
 """FedMinMaxFast: minimax over groups in few rounds, by looking ahead.
 
 The objective is that of Papadaki et al. 2021 (see ``fedminmax``): min over theta of
-max_a r_a(theta), where r_a includes the task's ridge m/2 |theta|^2. Holders return loss and
+max_a r_a(theta), where r_a includes the task's ridge m/2 |theta|^2. Sites return loss and
 gradient sums by group, and curvature sums for linear models of moderate size;
 ``second_order_server`` and ``first_order_server`` describe how the server uses them.
 """
@@ -20,7 +20,7 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, zero
 from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import FLOOR, GAP, LOOK_AHEAD, Over, Pace, Weights, register
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
@@ -91,16 +91,16 @@ class FedMinMaxFast:
         return is_within(self.gap, state)
 
     def order(self, state: FastState, key: RoundKey) -> Order:
-        """Broadcast the next candidate; holders need no weights."""
+        """Broadcast the next candidate; sites need no weights."""
         return ask_for_sums(key, state.parameters)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Return loss and gradient sums by group, with curvature if it is used."""
-        return self.row_sums(order, holder, [workspace])
+        return self.row_sums(order, site, [workspace])
 
-    def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
+    def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
         """Return the same for any set of rows."""
-        rows, groups = holder.examples, holder.groups
+        rows, groups = site.examples, site.groups
         reply = replace(
             zero_sums(0, groups, 0),
             scale=float(len(rows)),
@@ -115,9 +115,9 @@ class FedMinMaxFast:
         for workspace in workspaces:
             workspace.load(order.parameters)
         losses, gradients = gradients_by_part(
-            workspaces, rows, rows.group, groups, holder.rows_per_chunk
+            workspaces, rows, rows.group, groups, site.rows_per_chunk
         )
-        group_loss = sum_by_group(losses, holder)
+        group_loss = sum_by_group(losses, site)
         return replace(reply, step=gradients.flatten().cpu(), group_loss=group_loss)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:

@@ -1,9 +1,9 @@
 """FedMinMax with several local steps: fewer rounds, at the cost of client drift.
 
-An extension of Algorithm 1 of Papadaki et al. 2021: a holder trains for some epochs on its
+An extension of Algorithm 1 of Papadaki et al. 2021: a site trains for some epochs on its
 weighted loss, with the weights fixed, and still returns the group losses of the model that it
 received. One epoch with one full batch is Algorithm 1; more steps may have a different fixed point,
-because each holder drifts towards its own optimum.
+because each site drifts towards its own optimum.
 """
 
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -19,7 +19,7 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
 from fedminmax.methods.shared.replies import displacement, sums_before_training
@@ -69,17 +69,17 @@ class FedMinMaxLocal:
         """As in Algorithm 1."""
         return self.minmax.order(state, key)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Train on the weighted loss and return n_k (theta - theta_k) on the scale n_k."""
-        before = sums_before_training(order, holder, workspace)
+        before = sums_before_training(order, site, workspace)
         trained = train_locally(
             workspace,
-            holder.examples,
+            site.examples,
             LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
-            local_stream(order, holder),
-            row_weights=order.weights.to(order.parameters)[holder.examples.group],
+            local_stream(order, site),
+            row_weights=order.weights.to(order.parameters)[site.examples.group],
         )
-        rows = len(holder.examples)
+        rows = len(site.examples)
         return replace(
             before,
             step=displacement(order, trained).mul_(rows),

@@ -4,7 +4,7 @@ Zhang, Kuang, Liu, Chen, Wu, Wu, Lu, Shao, Xiao: Unified group fairness on feder
 arXiv 2111.04986, 2021, first version; the rounds are those of Deng, Kamani, Mahdavi:
 Distributionally robust federated averaging, NeurIPS 2020. All participants train on their loss
 weighted by w = mu / rho, and their models and snapshots are averaged by rows. The second request
-collects exact loss sums by group at the mean snapshot, so no holder's own loss is revealed.
+collects exact loss sums by group at the mean snapshot, so no site's own loss is revealed.
 
 | symbol           | name                        |
 |------------------|-----------------------------|
@@ -27,7 +27,7 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import FLOOR, RATE, SNAPSHOTS, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import NO_WEIGHTS
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.shared.replies import sums_before_training
@@ -58,7 +58,7 @@ class GroupDRFAState:
 
 @register(
     key="group-drfa",
-    paper="Deng, Kamani, Mahdavi, NeurIPS 2020, with groups in place of holders",
+    paper="Deng, Kamani, Mahdavi, NeurIPS 2020, with groups in place of sites",
     optimises="worst group's risk, up to client drift",
     over=Over.GROUPS,
     pace=Pace.LOCAL_EPOCHS,
@@ -102,18 +102,18 @@ class GroupDRFA:
         )
         return Order(key, state.parameters, weights)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Train with a snapshot; in the second phase, return the groups' loss sums."""
         if order.phase == 1:
-            return sums_before_training(order, holder, workspace)
+            return sums_before_training(order, site, workspace)
         by_group = order.weights[:-1].to(order.parameters)
         return train_with_snapshot(
             order,
-            holder,
+            site,
             workspace,
             self._plan,
-            weight=float(len(holder.examples)),
-            row_weights=by_group[holder.examples.group],
+            weight=float(len(site.examples)),
+            row_weights=by_group[site.examples.group],
         )
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:

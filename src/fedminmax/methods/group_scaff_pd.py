@@ -1,7 +1,7 @@
 """SCAFF-PD over groups: FedMinMax with local steps that do not drift, and extrapolated risks.
 
 Yu, Karimireddy, Ma, Jordan: Scaff-PD: communication efficient fair and robust federated learning,
-2023, with weights over the groups of Papadaki et al. 2021 in place of the holders.
+2023, with weights over the groups of Papadaki et al. 2021 in place of the sites.
 
 | symbol                            | name                            |
 |-----------------------------------|---------------------------------|
@@ -13,13 +13,13 @@ Yu, Karimireddy, Ma, Jordan: Scaff-PD: communication efficient fair and robust f
 | eta, eta_mu, epsilon              | learning_rate, adversary_rate, epsilon |
 
 A round has two requests, as in the paper.
-0. Holders return the loss sum and the gradient sum of each group at theta^r. The server ascends
+0. Sites return the loss sum and the gradient sum of each group at theta^r. The server ascends
    first, mu <- Pi(mu + eta_mu (r + kappa (r - r_before))), and forms c with the new weights.
-1. Holders take local steps u <- u - eta (grad F_k(u) - grad F_k(theta^r) + c) on their weighted
+1. Sites take local steps u <- u - eta (grad F_k(u) - grad F_k(theta^r) + c) on their weighted
    loss F_k = (1/n_k) sum_i w_{a_i} loss_i; the server moves to the average of the results.
 
-The first step goes along c at every holder, and at a saddle point c = 0 and no holder moves,
-however different the holders are: with full batches the fixed points are FedMinMax's. One request
+The first step goes along c at every site, and at a saddle point c = 0 and no site moves,
+however different the sites are: with full batches the fixed points are FedMinMax's. One request
 is not enough, because c needs the new weights, which need the risks. With gradients by group, two
 are enough and only sums are revealed; the cost is one vector per group in the first reply.
 
@@ -27,7 +27,7 @@ The steps are constant, for which kappa = 1. Under strong convexity with modulus
 schedule is faster: gamma_{r+1} = gamma_r (1 + m tau_r), tau_r = tau_0 sqrt(gamma_0 / gamma_r),
 sigma_r = gamma_r tau_r, kappa_r = sigma_{r-1} / sigma_r, for the steps tau of theta and sigma of
 mu. The last iterate is returned, because extrapolation makes it converge without averaging. If only
-some holders take part, kappa also amplifies the difference between them from round to round; 0 is
+some sites take part, kappa also amplifies the difference between them from round to round; 0 is
 more stable then.
 """
 
@@ -45,7 +45,7 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
@@ -76,7 +76,7 @@ class GroupSCAFFPDState:
 
 @register(
     key="group-scaff-pd",
-    paper="Yu, Karimireddy, Ma, Jordan 2023 (SCAFF-PD), with groups in place of holders",
+    paper="Yu, Karimireddy, Ma, Jordan 2023 (SCAFF-PD), with groups in place of sites",
     optimises="worst group's risk, without client drift",
     over=Over.GROUPS,
     pace=Pace.LOCAL_EPOCHS,
@@ -136,30 +136,30 @@ class GroupSCAFFPD:
         weights = torch.cat([state.weights / state.group_shares, state.direction])
         return Order(key, state.parameters, weights, state.phase)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Reply to either request, starting from theta^r."""
         workspace.load(order.parameters)
         if order.phase == 0:
-            return _sums_by_group(order, holder, workspace)
-        return self._train(order, holder, workspace)
+            return _sums_by_group(order, site, workspace)
+        return self._train(order, site, workspace)
 
-    def _train(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def _train(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Take the corrected steps and return n_k (theta - theta_k) on the scale n_k."""
-        examples, rows = holder.examples, len(holder.examples)
+        examples, rows = site.examples, len(site.examples)
         message = order.weights.to(order.parameters)
-        row_weights = message[: holder.groups][examples.group]
-        own, _ = weighted_gradient([workspace], examples, row_weights / rows, holder.rows_per_chunk)
-        correction = workspace.in_storage_order(message[holder.groups :] - own)
+        row_weights = message[: site.groups][examples.group]
+        own, _ = weighted_gradient([workspace], examples, row_weights / rows, site.rows_per_chunk)
+        correction = workspace.in_storage_order(message[site.groups :] - own)
         trained = train_with_extra_gradient(
             workspace,
             examples,
             LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
-            local_stream(order, holder),
+            local_stream(order, site),
             extra=lambda _: correction,
             row_weights=row_weights,
         )
         return replace(
-            zero_sums(0, holder.groups, 0),
+            zero_sums(0, site.groups, 0),
             step=displacement(order, trained).mul_(rows),
             scale=float(rows),
             gradient_evaluations=rows * (1 + self.epochs),
@@ -225,24 +225,24 @@ class GroupSCAFFPD:
         )
 
     def update_again(self, state: GroupSCAFFPDState, total: Sums) -> GroupSCAFFPDState:
-        """Move to the average of the holders' models; the round is complete."""
+        """Move to the average of the sites' models; the round is complete."""
         return replace(state, parameters=descend(state.parameters, total), phase=0)
 
 
-def _sums_by_group(order: Order, holder: Holder, workspace: Workspace) -> Sums:
+def _sums_by_group(order: Order, site: SiteData, workspace: Workspace) -> Sums:
     """Return each group's loss sum, and the groups' gradient sums concatenated as the step."""
-    examples = holder.examples
-    count = torch.bincount(examples.group, minlength=holder.groups).cpu()
-    loss = torch.zeros(holder.groups, dtype=torch.float64)
-    gradients = order.parameters.new_zeros(holder.groups, order.parameters.numel())
+    examples = site.examples
+    count = torch.bincount(examples.group, minlength=site.groups).cpu()
+    loss = torch.zeros(site.groups, dtype=torch.float64)
+    gradients = order.parameters.new_zeros(site.groups, order.parameters.numel())
     for group in count.nonzero().squeeze(1).tolist():
         own = examples.rows((examples.group == group).nonzero().squeeze(1))
         ones = order.parameters.new_ones(len(own))
-        gradient, losses = weighted_gradient([workspace], own, ones, holder.rows_per_chunk)
+        gradient, losses = weighted_gradient([workspace], own, ones, site.rows_per_chunk)
         gradients[group] = gradient
         loss[group] = losses.sum(dtype=torch.float64)
     return replace(
-        zero_sums(0, holder.groups, 0),
+        zero_sums(0, site.groups, 0),
         step=gradients.view(-1).cpu(),
         scale=float(len(examples)),
         group_loss=loss,

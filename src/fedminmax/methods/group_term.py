@@ -113,9 +113,9 @@ class GroupTERM:
         """Broadcast theta^{t-1} and mu / rho."""
         return Order(key, state.parameters, state.weights / state.group_shares)
 
-    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+    def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
         """Weigh by group alone."""
-        return weigh_by_group(order, holders, counts)
+        return weigh_by_group(order, sites, counts)
 
     def update(self, state: GroupTERMState, total: Sums) -> GroupTERMState:
         """Descend in theta; tilt by this round's risks.

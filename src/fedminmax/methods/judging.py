@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedminmax.core.judging import MEAN, WORST_GROUP, WORST_HOLDER, Judge
+from fedminmax.core.judging import MEAN, WORST_GROUP, WORST_SITE, Judge
 from fedminmax.methods.card import Over, card_of
 from fedminmax.methods.method import AnyMethod
 
@@ -25,4 +25,4 @@ def judge_of(method: AnyMethod[Any]) -> Judge:
         return WORST_GROUP
     if not card.minimax or getattr(method, "adversary_rate", 1) == 0:
         return MEAN
-    return WORST_HOLDER if card.over is Over.HOLDERS else WORST_GROUP
+    return WORST_SITE if card.over is Over.SITES else WORST_GROUP

@@ -1,9 +1,9 @@
 """What a method is: a frozen record that defines what is sent, computed and done with the total.
 
-A method does not know where its holders are: in this process or on machines behind a network. A
-one-step method's holders take one full-batch gradient step, so row weights fully describe their
-work. A local method's holders train on their own; some get two requests in a round. A keeping
-method's holders also keep private state. These three need only the sum of the replies; a vector
+A method does not know where its sites are: in this process or on machines behind a network. A
+one-step method's sites take one full-batch gradient step, so row weights fully describe their
+work. A local method's sites train on their own; some get two requests in a round. A keeping
+method's sites also keep private state. These three need only the sum of the replies; a vector
 method needs each reply separately.
 """
 
@@ -100,7 +100,7 @@ class ServerHalf(Protocol[StateT]):
 
     @property
     def reveals(self) -> Reveals:
-        """What one holder's reply reveals to the server."""
+        """What one site's reply reveals to the server."""
         ...
 
     @property
@@ -121,18 +121,18 @@ class ServerHalf(Protocol[StateT]):
 
 
 class Method(ServerHalf[StateT], Protocol[StateT]):
-    """A method that needs only the sum of its holders' replies."""
+    """A method that needs only the sum of its sites' replies."""
 
     def update(self, state: StateT, total: Sums) -> StateT:
-        """Return the state after a round, given the sum of the holders' replies."""
+        """Return the state after a round, given the sum of the sites' replies."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class RowWeights:
-    """How one-step holders weigh their rows.
+    """How one-step sites weigh their rows.
 
-    Holder k returns ``step = learning_rate * sum_i coefficients[k, a_i] * grad loss_i`` and
+    Site k returns ``step = learning_rate * sum_i coefficients[k, a_i] * grad loss_i`` and
     ``scale[k]``; the server moves by the quotient of the totals.
     """
 
@@ -149,16 +149,16 @@ class EndingMethod(Method[StateT], Protocol[StateT]):
 
 
 class OneStepMethod(Method[StateT], Protocol[StateT]):
-    """A method whose holders take one full-batch gradient step."""
+    """A method whose sites take one full-batch gradient step."""
 
-    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
-        """Return the row weights of these holders, whose counts are [holders, groups]."""
+    def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
+        """Return the row weights of these sites, whose counts are [sites, groups]."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class Holder:
-    """One working holder: its number, its rows, and the numbers of holders and groups.
+class SiteData:
+    """One working site: its number, its rows, and the numbers of sites and groups.
 
     ``kept`` is its private state from its last participation; empty for most methods.
     """
@@ -166,7 +166,7 @@ class Holder:
     number: int
     examples: Examples
     _: KW_ONLY
-    holders: int
+    sites: int
     groups: int
     rows_per_chunk: int
     kept: Tensor
@@ -185,23 +185,23 @@ class HasExpectations(Protocol):
 
 
 class LocalMethod(Method[StateT], Protocol[StateT]):
-    """A method whose holders do local work."""
+    """A method whose sites do local work."""
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Return this holder's reply."""
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
+        """Return this site's reply."""
         ...
 
 
 class RowSumsMethod(LocalMethod[StateT], HasExpectations, Protocol[StateT]):
     """A local method whose replies are sums over rows: pooled rows give the total directly."""
 
-    def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
-        """Return this holder's reply; each workspace may be used by one thread."""
+    def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
+        """Return this site's reply; each workspace may be used by one thread."""
         ...
 
 
 class AsksAgain(LocalMethod[StateT], Protocol[StateT]):
-    """A local method whose round has further requests to the same holders."""
+    """A local method whose round has further requests to the same sites."""
 
     def ask_again(self, state: StateT, key: RoundKey) -> Order | None:
         """Return the next request of this round; None if the round is complete."""
@@ -213,28 +213,28 @@ class AsksAgain(LocalMethod[StateT], Protocol[StateT]):
 
 
 class KeepingMethod(Method[StateT], Protocol[StateT]):
-    """A method whose holders keep private state from round to round."""
+    """A method whose sites keep private state from round to round."""
 
     def start_keeping(self, parameters: Tensor) -> Tensor:
-        """Return every holder's private state before its first round."""
+        """Return every site's private state before its first round."""
         ...
 
     def local_and_keep(
-        self, order: Order, holder: Holder, workspace: Workspace
+        self, order: Order, site: SiteData, workspace: Workspace
     ) -> tuple[Sums, Tensor]:
-        """Return this holder's reply, and its new private state (replacing ``holder.kept``)."""
+        """Return this site's reply, and its new private state (replacing ``site.kept``)."""
         ...
 
 
 class VectorMethod(ServerHalf[StateT], Protocol[StateT]):
-    """A method that needs each holder's reply separately (``Reveals.OWN_VECTOR``)."""
+    """A method that needs each site's reply separately (``Reveals.OWN_VECTOR``)."""
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Return this holder's reply."""
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
+        """Return this site's reply."""
         ...
 
     def update_from_each(self, state: StateT, replies: Sequence[Sums]) -> StateT:
-        """Return the state after the holders' replies, given in the holders' order."""
+        """Return the state after the sites' replies, given in the sites' order."""
         ...
 
 
@@ -247,7 +247,7 @@ AnyMethod = SumsMethod[StateT] | KeepingMethod[StateT] | VectorMethod[StateT]
 
 
 def takes_one_step(method: AnyMethod[StateT]) -> "TypeIs[OneStepMethod[StateT]]":
-    """Return whether holders take one full-batch gradient step."""
+    """Return whether sites take one full-batch gradient step."""
     return hasattr(method, "weigh")
 
 
@@ -272,7 +272,7 @@ def declares_replies(method: object) -> "TypeIs[HasExpectations]":
 
 
 def sums_over_rows(method: AnyMethod[StateT]) -> "TypeIs[RowSumsMethod[StateT]]":
-    """Return whether replies are sums over rows, independent of how holders split them."""
+    """Return whether replies are sums over rows, independent of how sites split them."""
     return hasattr(method, "row_sums")
 
 
@@ -290,13 +290,13 @@ def check_hidden(method: AnyMethod[StateT], unit: Unit) -> None:
     hides: tuple[Unit, ...] = getattr(method, "hides", ())
     if unit not in hides:
         raise InputError(
-            f'{method.name} cannot keep a promise of privacy with unit = "{unit.value}"; choose '
+            f'{method.name} cannot keep a privacy guarantee with unit = "{unit.value}"; choose '
             "fedminmax-fast or fedminmax"
         )
 
 
-def lets_holders_keep(method: AnyMethod[StateT]) -> "TypeIs[KeepingMethod[StateT]]":
-    """Return whether holders keep private state."""
+def lets_sites_keep(method: AnyMethod[StateT]) -> "TypeIs[KeepingMethod[StateT]]":
+    """Return whether sites keep private state."""
     return hasattr(method, "local_and_keep")
 
 

@@ -75,9 +75,9 @@ class OracleMinimax:
         """Broadcast the model of the current fit and its weights."""
         return order_step(key, state.parameters, state.weights, state.fits)
 
-    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+    def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
         """Weigh every row by its group."""
-        return weigh_by_group(order, holders, counts)
+        return weigh_by_group(order, sites, counts)
 
     def update(self, state: HedgedFitsState, total: Sums) -> HedgedFitsState:
         """Continue the fit, or end it and update the A playable groups' weights with eta."""

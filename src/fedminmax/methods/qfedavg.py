@@ -1,4 +1,4 @@
-"""q-FedAvg: holders with a higher loss pull harder, by the q-th power of their loss.
+"""q-FedAvg: sites with a higher loss pull harder, by the q-th power of their loss.
 
 Li, Sanjabi, Beirami, Smith: Fair resource allocation in federated learning, ICLR 2020.
 It descends sum_k p_k F_k^{q+1} / (q+1) with a step from an estimate of the local curvature.
@@ -13,11 +13,11 @@ It descends sum_k p_k F_k^{q+1} / (q+1) with a step from an estimate of the loca
 
 Numerator and denominator may be divided by any common number. We divide F_k by a reference F near
 the previous round's mean loss, phi_k = (F_k / F)^q, so that powers neither overflow nor underflow
-while holders send only sums; the first round has no such loss and divides by 1. If the sum of the
+while sites send only sums; the first round has no such loss and divides by 1. If the sum of the
 scales shows that all powers were too small, or one too large, the same round is repeated with its
 own mean loss as the reference: then the largest power is at least 1, and (F_k / F)^q is at most
 (n / n_k)^q. If that is too large, the reference is increased by a factor, and a power that is still
-too large is refused. So powers are never clipped. If all holders take part, p_k = n_k / n makes
+too large is refused. So powers are never clipped. If all sites take part, p_k = n_k / n makes
 q = 0 exactly FedAvg.
 """
 
@@ -36,12 +36,12 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, desc
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, Over, Pace, register
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
 from fedminmax.methods.shared.replies import displacement, sums_before_training
 
-# A holder that fits its rows perfectly must not divide by zero (q < 1) or vanish (q > 1).
+# A site that fits its rows perfectly must not divide by zero (q < 1) or vanish (q > 1).
 MIN_LOSS = 1e-10
 # Relative to a row with the mean loss, which counts 1.
 VANISHING = 1e-20
@@ -52,8 +52,8 @@ MIN_FACTOR = 1e-300
 FIRST, SECOND = 0, 1
 
 
-class HolderWeighting(Enum):
-    """p_k: in proportion to the holders' rows, or the same for all."""
+class SiteWeighting(Enum):
+    """p_k: in proportion to the sites' rows, or the same for all."""
 
     ROWS = "rows"
     UNIFORM = "uniform"
@@ -81,8 +81,8 @@ class QFedAvgState:
 @register(
     key="qfedavg",
     paper="Li, Sanjabi, Beirami, Smith, ICLR 2020",
-    optimises="mean of the holders' risks to the power q + 1",
-    over=Over.HOLDERS,
+    optimises="mean of the sites' risks to the power q + 1",
+    over=Over.SITES,
     pace=Pace.LOCAL_EPOCHS,
     works_with_absent=True,
     sources=RATE
@@ -95,14 +95,14 @@ class QFedAvgState:
 )
 @dataclass(frozen=True)
 class QFedAvg:
-    """q-FedAvg; q = 0 equals FedAvg, larger q approaches minimax over holders."""
+    """q-FedAvg; q = 0 equals FedAvg, larger q approaches minimax over sites."""
 
     q: float
     learning_rate: float = 0.1
     _: KW_ONLY
     epochs: int = 15
     batch_size: int | None = 100
-    weighting: HolderWeighting = HolderWeighting.ROWS
+    weighting: SiteWeighting = SiteWeighting.ROWS
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
@@ -119,7 +119,7 @@ class QFedAvg:
     @property
     def judge(self) -> Judge:
         """Validation rows judge by the same mean of powers."""
-        return Judge(Players.HOLDERS, power=self.q)
+        return Judge(Players.SITES, power=self.q)
 
     def init(self, parameters: Tensor, census: Census) -> QFedAvgState:  # noqa: ARG002
         """Start from the initial model; no loss is known yet."""
@@ -136,20 +136,20 @@ class QFedAvg:
             return None
         return replace(self.order(state, key), phase=SECOND)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Train and return p_k Delta_k on the scale p_k h_k, both divided by F^q."""
-        before = sums_before_training(order, holder, workspace)
-        rows = len(holder.examples)
+        before = sums_before_training(order, site, workspace)
+        rows = len(site.examples)
         loss = float(before.group_loss.sum()) / rows + MIN_LOSS
         if loss < 0:
             raise InputError(
-                f"q-FedAvg takes powers of losses, but holder {holder.number} has a mean loss of "
+                f"q-FedAvg takes powers of losses, but site {site.number} has a mean loss of "
                 f"{loss:g}; use a loss that is never negative"
             )
         plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
         # A repeated request has the same draws, and so gives the same model.
-        stream = local_stream(replace(order, phase=FIRST), holder)
-        trained = train_locally(workspace, holder.examples, plan, stream)
+        stream = local_stream(replace(order, phase=FIRST), site)
+        trained = train_locally(workspace, site.examples, plan, stream)
         lipschitz = 1.0 / self.learning_rate
         pull = displacement(order, trained).mul_(lipschitz)
         squared_length = float(torch.linalg.vector_norm(pull, dtype=torch.float64)) ** 2
@@ -165,7 +165,7 @@ class QFedAvg:
 
     def _relative_weight(self, order: Order, loss: float, rows: int) -> float:
         """Return p_k phi_k; a power that is too large is clipped, and the request repeated."""
-        weight = rows if self.weighting is HolderWeighting.ROWS else 1
+        weight = rows if self.weighting is SiteWeighting.ROWS else 1
         reference = float(order.weights[0])
         exponent, limit = self.q * math.log(loss / reference), _limit(order.parameters)
         if exponent > limit and order.phase == SECOND:

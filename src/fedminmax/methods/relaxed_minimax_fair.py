@@ -152,9 +152,9 @@ class RelaxedMinimaxFair:
         """Broadcast the model of the current fit and its weights p."""
         return order_step(key, state.parameters, state.weights, state.fits)
 
-    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+    def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
         """Weigh every row by its group."""
-        return weigh_by_group(order, holders, counts)
+        return weigh_by_group(order, sites, counts)
 
     def update(self, state: RelaxedMinimaxFairState, total: Sums) -> RelaxedMinimaxFairState:
         """Continue the fit, or end it and update the multipliers; stop if gamma is infeasible."""

@@ -1,7 +1,7 @@
-"""Stochastic-AFL: agnostic federated learning from a few rows and a few holders per round.
+"""Stochastic-AFL: agnostic federated learning from a few rows and a few sites per round.
 
 Mohri, Sivek, Suresh: Agnostic federated learning, ICML 2019, with both unbiased estimates of the
-model's gradient. The gradient in lambda is |K| times a batch's loss at the coordinate of a holder
+model's gradient. The gradient in lambda is |K| times a batch's loss at the coordinate of a site
 drawn uniformly. Several draws are averaged. Both players move simultaneously; the model and lambda
 are averaged over the rounds.
 
@@ -32,7 +32,7 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.card import ADVERSARY, SAFE_RATE, START, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import local_stream
-from fedminmax.methods.method import Holder, rate_of
+from fedminmax.methods.method import SiteData, rate_of
 from fedminmax.methods.shared.checks import check_not_negative, check_rate, check_whole
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
@@ -42,11 +42,11 @@ from fedminmax.methods.shared.expected_reply import (
     one_batch_reach,
 )
 from fedminmax.methods.shared.replies import sums_before_training
-from fedminmax.methods.shared.sampling import draw_holders, mean_loss, only_rows, with_own_loss
+from fedminmax.methods.shared.sampling import draw_sites, mean_loss, only_rows, with_own_loss
 
 
 class GradientEstimator(Enum):
-    """Every holder's batch, weighted by lambda; or the plain mean over holders drawn by lambda."""
+    """Every site's batch, weighted by lambda; or the plain mean over sites drawn by lambda."""
 
     PER_DOMAIN = "per domain"
     WEIGHTED = "weighted"
@@ -54,7 +54,7 @@ class GradientEstimator(Enum):
 
 @dataclass(frozen=True, eq=False)
 class StochasticAFLState:
-    """The model, lambda^t, the running sum of lambda, and the shares p of the holders' rows."""
+    """The model, lambda^t, the running sum of lambda, and the shares p of the sites' rows."""
 
     parameters: Tensor
     weights: Tensor
@@ -71,11 +71,11 @@ class StochasticAFLState:
 @register(
     key="stochastic-afl",
     paper="Mohri, Sivek, Suresh, ICML 2019, Stochastic-AFL",
-    optimises="worst holder's risk",
-    over=Over.HOLDERS,
+    optimises="worst site's risk",
+    over=Over.SITES,
     pace=Pace.ONE_STEP,
     minimax=True,
-    weights=Weights.HOLDERS,
+    weights=Weights.SITES,
     sources=SAFE_RATE
     | ADVERSARY
     | START
@@ -88,7 +88,7 @@ class StochasticAFLState:
 )
 @dataclass(frozen=True)
 class StochasticAFL:
-    """AFL on batches; ``batch_size=None`` takes all rows of a holder.
+    """AFL on batches; ``batch_size=None`` takes all rows of a site.
 
     ``draws`` is the number of draws for the losses, and with WEIGHTED also for the gradient.
     """
@@ -118,34 +118,34 @@ class StochasticAFL:
         """lambda^0 as in AFL."""
         weights = AFL(start=self.start).init(parameters, census).weights
         return StochasticAFLState(
-            parameters, weights, torch.zeros_like(weights), 0, census.holder_shares
+            parameters, weights, torch.zeros_like(weights), 0, census.site_shares
         )
 
     def order(self, state: StochasticAFLState, key: RoundKey) -> Order:
-        """Broadcast the model, the weight of each holder's gradient, and its number of losses."""
+        """Broadcast the model, the weight of each site's gradient, and its number of losses."""
         rng = numpy_stream(key.seed, Purpose.SERVER_DRAWS, key.round)
         step_weights = state.weights
         if self.estimator is GradientEstimator.WEIGHTED:
-            step_weights = draw_holders(state.weights, self.draws, rng)
-        loss_draws = draw_holders(state.row_shares > 0, self.draws, rng)
+            step_weights = draw_sites(state.weights, self.draws, rng)
+        loss_draws = draw_sites(state.row_shares > 0, self.draws, rng)
         return Order(key, state.parameters, torch.stack([step_weights, loss_draws]))
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Return the weighted batch gradient, and the drawn loss from separate batches."""
-        reply = sums_before_training(order, holder, workspace)
-        step_weight, loss_draws = order.weights[:, holder.number].tolist()
-        stream = local_stream(order, holder)
+        reply = sums_before_training(order, site, workspace)
+        step_weight, loss_draws = order.weights[:, site.number].tolist()
+        stream = local_stream(order, site)
         loss = 0.0
         if loss_draws:
-            drawn = self._draw_rows(holder, int(loss_draws), stream)
+            drawn = self._draw_rows(site, int(loss_draws), stream)
             loss = loss_draws * mean_loss(sums_before_training(order, drawn, workspace))
-        reply = with_own_loss(replace(reply, step=torch.zeros_like(order.parameters)), holder, loss)
+        reply = with_own_loss(replace(reply, step=torch.zeros_like(order.parameters)), site, loss)
         if step_weight == 0:
             return reply
         per_domain = self.estimator is GradientEstimator.PER_DOMAIN
-        rows = self._draw_rows(holder, 1 if per_domain else int(step_weight), stream).examples
+        rows = self._draw_rows(site, 1 if per_domain else int(step_weight), stream).examples
         row_weights = order.parameters.new_full((len(rows),), step_weight / len(rows))
-        gradient, _ = weighted_gradient([workspace], rows, row_weights, holder.rows_per_chunk)
+        gradient, _ = weighted_gradient([workspace], rows, row_weights, site.rows_per_chunk)
         return replace(
             reply,
             step=gradient * rate_of(self),
@@ -153,15 +153,15 @@ class StochasticAFL:
             gradient_evaluations=len(rows),
         )
 
-    def _draw_rows(self, holder: Holder, times: int, stream: torch.Generator) -> Holder:
+    def _draw_rows(self, site: SiteData, times: int, stream: torch.Generator) -> SiteData:
         """Draw ``times`` batches, each from all rows, and concatenate them.
 
         They have equal sizes, so the mean over all is the mean of the batches' means.
         """
-        rows = len(holder.examples)
+        rows = len(site.examples)
         drawn = [next(shuffled_batches(rows, self.batch_size, stream)) for _ in range(times)]
         parts = [batch for batch in drawn if batch is not None]
-        return only_rows(holder, torch.cat(parts) if parts else None)
+        return only_rows(site, torch.cat(parts) if parts else None)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """A weighted batch gradient, and the mean loss of other batches times its draws."""
@@ -180,13 +180,13 @@ class StochasticAFL:
         )
 
     def update(self, state: StochasticAFLState, total: Sums) -> StochasticAFLState:
-        """Descend in the model, ascend in lambda; absent holders keep their weight."""
-        holders = int((state.row_shares > 0).sum())
+        """Descend in the model, ascend in lambda; absent sites keep their weight."""
+        sites = int((state.row_shares > 0).sum())
         excess = state.weights / state.row_shares - 1.0
         weights = ascend_on_simplex(
             state.weights,
-            holders / self.draws * total.holder_risks - 2.0 * self.chi_squared * excess,
-            total.holder_count > 0,
+            sites / self.draws * total.site_risks - 2.0 * self.chi_squared * excess,
+            total.site_count > 0,
             rate=self.adversary_rate,
         )
         return StochasticAFLState(

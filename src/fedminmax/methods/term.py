@@ -1,20 +1,20 @@
-"""TERM over holders: each holder's update counts in proportion to the exponential of its loss.
+"""TERM over sites: each site's update counts in proportion to the exponential of its loss.
 
 Li, Beirami, Sanjabi, Smith: Tilted empirical risk minimization, ICLR 2021:
-J = (1/t) log sum_k p_k exp(t R_k). With ``group_tilt`` tau a holder's R_k is itself a tilted mean
+J = (1/t) log sum_k p_k exp(t R_k). With ``group_tilt`` tau a site's R_k is itself a tilted mean
 of its groups' risks, (1/tau) log sum_a (n_{a,k} / n_k) exp(tau r_{a,k}): client-then-group tilt;
-without it R_k is the holder's mean loss. Local epochs start from the broadcast model, with the
+without it R_k is the site's mean loss. Local epochs start from the broadcast model, with the
 groups' weights fixed at their values there.
 
 | symbol                            | name                                     |
 |-----------------------------------|------------------------------------------|
 | t, tau                            | tilt, group_tilt                         |
 | p_k                               | n_k / n                                  |
-| R_k                               | the holder's tilted loss                 |
-| omega_k = p_k exp(t R_k) / sum    | state.holder_weights                     |
+| R_k                               | the site's tilted loss                 |
+| omega_k = p_k exp(t R_k) / sum    | state.site_weights                     |
 
-A round has two requests: first all holders return R_k at theta^{t-1}, then they train from there,
-and the server averages with omega over the holders that took part. Knowing every R_k, it subtracts
+A round has two requests: first all sites return R_k at theta^{t-1}, then they train from there,
+and the server averages with omega over the sites that took part. Knowing every R_k, it subtracts
 the largest, which a sum of replies would not reveal: exp(t R_k) itself overflows at t R_k = 709, in
 single precision at 88.
 """
@@ -32,7 +32,7 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, Over, Pace, register
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.group_term import tilted_mean, tilted_weights
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
@@ -50,7 +50,7 @@ class TERMState:
     """theta^t, and omega between the two requests of a round; empty between rounds."""
 
     parameters: Tensor
-    holder_weights: Tensor
+    site_weights: Tensor
 
     @property
     def weights(self) -> Tensor:
@@ -60,16 +60,16 @@ class TERMState:
 
 @register(
     key="term",
-    paper="Li, Beirami, Sanjabi, Smith, ICLR 2021 (over holders, and over each one's groups)",
-    optimises="tilted mean of the holders' risks",
-    over=Over.HOLDERS,
+    paper="Li, Beirami, Sanjabi, Smith, ICLR 2021 (over sites, and over each one's groups)",
+    optimises="tilted mean of the sites' risks",
+    over=Over.SITES,
     pace=Pace.LOCAL_EPOCHS,
     works_with_absent=True,
     sources=RATE | LOCAL | {"tilt": "the authors' runs", "group_tilt": "ours: no second tilt"},
 )
 @dataclass(frozen=True)
 class TERM:
-    """Tilted mean over holders; ``tilt=0`` equals FedAvg, large tilts approach minimax."""
+    """Tilted mean over sites; ``tilt=0`` equals FedAvg, large tilts approach minimax."""
 
     tilt: float = 0.1
     group_tilt: float = 0.0
@@ -94,7 +94,7 @@ class TERM:
     @property
     def judge(self) -> Judge:
         """Validation rows judge by the same tilted mean."""
-        return Judge(Players.HOLDERS, tilt=self.tilt)
+        return Judge(Players.SITES, tilt=self.tilt)
 
     def init(self, parameters: Tensor, census: Census) -> TERMState:  # noqa: ARG002
         """Start from the initial model; no loss is known yet."""
@@ -105,45 +105,45 @@ class TERM:
         return Order(key, state.parameters, NO_WEIGHTS, EVALUATE)
 
     def ask_again(self, state: TERMState, key: RoundKey) -> Order | None:
-        """Request training with this round's omega; a holder uses only its own entry."""
-        if len(state.holder_weights) == 0:
+        """Request training with this round's omega; a site uses only its own entry."""
+        if len(state.site_weights) == 0:
             return None
-        return Order(key, state.parameters, state.holder_weights, TRAIN)
+        return Order(key, state.parameters, state.site_weights, TRAIN)
 
-    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Return n_k R_k, or train and return omega_k (theta - theta_k) on the scale omega_k."""
         if order.phase == EVALUATE:
-            return self._evaluate(order, holder, workspace)
+            return self._evaluate(order, site, workspace)
         workspace.load(order.parameters)
-        before, row_weights = zero_sums(0, holder.groups, 0), None
+        before, row_weights = zero_sums(0, site.groups, 0), None
         if self.group_tilt > 0:
-            before = sums_before_training(order, holder, workspace)
+            before = sums_before_training(order, site, workspace)
             _, group_weights = self._tilt_groups(before)
-            row_weights = group_weights.to(order.parameters)[holder.examples.group]
+            row_weights = group_weights.to(order.parameters)[site.examples.group]
         trained = train_locally(
             workspace,
-            holder.examples,
+            site.examples,
             LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
             # Evaluation draws nothing, so training uses the draws of a first request, as FedAvg.
-            local_stream(replace(order, phase=EVALUATE), holder),
+            local_stream(replace(order, phase=EVALUATE), site),
             row_weights=row_weights,
         )
-        weight = float(order.weights[holder.number])
+        weight = float(order.weights[site.number])
         return replace(
             before,
             step=displacement(order, trained).mul_(weight),
             scale=weight,
-            gradient_evaluations=len(holder.examples) * self.epochs,
+            gradient_evaluations=len(site.examples) * self.epochs,
         )
 
-    def _evaluate(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        before = sums_before_training(order, holder, workspace)
+    def _evaluate(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
+        before = sums_before_training(order, site, workspace)
         loss, _ = self._tilt_groups(before)
-        rows = len(holder.examples)
-        losses = torch.zeros(holder.holders, dtype=torch.float64)
-        counts = torch.zeros(holder.holders, dtype=torch.int64)
-        losses[holder.number], counts[holder.number] = rows * loss, rows
-        return replace(before, holder_loss=losses, holder_count=counts)
+        rows = len(site.examples)
+        losses = torch.zeros(site.sites, dtype=torch.float64)
+        counts = torch.zeros(site.sites, dtype=torch.int64)
+        losses[site.number], counts[site.number] = rows * loss, rows
+        return replace(before, site_loss=losses, site_count=counts)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """R_k follows from the groups' losses; then omega_k times the displacement."""
@@ -172,13 +172,13 @@ class TERM:
         return float(tilted_mean(shares, risks, self.group_tilt)), weights
 
     def update(self, state: TERMState, total: Sums) -> TERMState:
-        """Weight the holders that returned a loss; the second request updates the model."""
-        seen = total.holder_count > 0
-        weights = torch.zeros_like(total.holder_loss)
-        rows = total.holder_count[seen].to(torch.float64)
-        weights[seen] = tilted_weights(rows, total.holder_risks[seen], self.tilt)
+        """Weight the sites that returned a loss; the second request updates the model."""
+        seen = total.site_count > 0
+        weights = torch.zeros_like(total.site_loss)
+        rows = total.site_count[seen].to(torch.float64)
+        weights[seen] = tilted_weights(rows, total.site_risks[seen], self.tilt)
         return TERMState(state.parameters, weights)
 
     def update_again(self, state: TERMState, total: Sums) -> TERMState:
-        """Move to the average with omega over the holders that took part."""
+        """Move to the average with omega over the sites that took part."""
         return TERMState(descend(state.parameters, total), NO_WEIGHTS)

@@ -1,6 +1,6 @@
 """Sums of scores by group, and the metrics that follow from them: no row has to be disclosed.
 
-The rows themselves stay with their holders. n rows with scores s_i have the sums S = sum s_i and
+The rows themselves stay with their sites. n rows with scores s_i have the sums S = sum s_i and
 P = sum s_i s_i^T. The mean of each score is S / n and n times its variance is on the diagonal of
 P - S S^T / n; the difference of two scores has the sum S_j - S_k and the sum of squares
 P_jj - 2 P_jk + P_kk. That is all ``metrics.intervals`` needs. So values and intervals are functions

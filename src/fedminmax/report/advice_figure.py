@@ -1,4 +1,4 @@
-"""A figure of the group mixes that holders can produce: a triangle for three groups, else bars."""
+"""A figure of the group mixes that sites can produce: a triangle for three groups, else bars."""
 
 import math
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Point = tuple[float, float]
 CORNERS: tuple[Point, ...] = ((0.0, 0.0), (1.0, 0.0), (0.5, math.sqrt(0.75)))
-MAX_NAMED_HOLDERS = 12
+MAX_NAMED_SITES = 12
 MAX_GROUPS = 30
 
 
@@ -42,7 +42,7 @@ class Mark:
     label: str
 
 
-HOLDER = Mark("o", BLUE, "a holder")
+SITE = Mark("o", BLUE, "a site")
 ALL_ROWS = Mark("x", INK, "all rows")
 FINAL = Mark("D", VERMILLION, "")
 
@@ -62,9 +62,9 @@ def mixes_figure(advice: Advice, name: str, run: RunWeights | None = None) -> Re
     bars = 1.5 + 0.42 * shown
     return ReportFigure(
         name,
-        "What weights over holders can reach",
+        "What weights over sites can reach",
         description=f"{'Triangle' if is_triangle else 'Horizontal bars'} of "
-        f"{counted(len(advice.groups), 'group')} and {counted(len(advice.holders), 'holder')}. "
+        f"{counted(len(advice.groups), 'group')} and {counted(len(advice.sites), 'site')}. "
         f"{answer(advice)}",
         caption=_caption(advice, run, is_triangle=is_triangle),
         width=5.6 if is_triangle else 8.2,
@@ -78,7 +78,7 @@ def mixes_figure(advice: Advice, name: str, run: RunWeights | None = None) -> Re
 def groups_table(advice: Advice) -> Table:
     """Return a table with a line for every group."""
     return Table(
-        f"The groups and their holders. {explanation(advice)}",
+        f"The groups and their sites. {explanation(advice)}",
         GROUP_HEADERS,
         tuple(tuple(group_cells(group, advice)) for group in advice.groups),
     )
@@ -87,14 +87,14 @@ def groups_table(advice: Advice) -> Table:
 def _caption(advice: Advice, run: RunWeights | None, *, is_triangle: bool) -> str:
     if is_triangle:
         caption = (
-            "Each dot is a holder: the closer to a corner, the more of its rows are of that group. "
-            "A method that is minimax over holders can reach the group weights in the coloured "
+            "Each dot is a site: the closer to a corner, the more of its rows are of that group. "
+            "A method that is minimax over sites can reach the group weights in the coloured "
             "area, and no others; the cross is the mix of all rows."
         )
     else:
         caption = (
-            "Bars: each group's largest share of any holder's rows. A method that is minimax over "
-            "holders cannot give the group more weight than that; hatched bars end below one half. "
+            "Bars: each group's largest share of any site's rows. A method that is minimax over "
+            "sites cannot give the group more weight than that; hatched bars end below one half. "
             "The cross is the group's share of all rows."
         )
         hidden = len(advice.groups) - MAX_GROUPS
@@ -118,10 +118,10 @@ def _triangle(figure: "Figure", advice: Advice, run: RunWeights | None) -> None:
         axes.add_patch(
             Polygon(area, facecolor=BLUE, edgecolor=BLUE, alpha=0.25, linewidth=2.0, zorder=1)
         )
-    _mark(axes, places, HOLDER)
-    if len(places) <= MAX_NAMED_HOLDERS:
-        for holder, (x, y) in zip(distinct(advice.holders, 14), places, strict=True):
-            axes.annotate(holder, (x, y), (5, 5), textcoords="offset points", fontsize=8)
+    _mark(axes, places, SITE)
+    if len(places) <= MAX_NAMED_SITES:
+        for site, (x, y) in zip(distinct(advice.sites, 14), places, strict=True):
+            axes.annotate(site, (x, y), (5, 5), textcoords="offset points", fontsize=8)
     _mark(axes, [_place([group.share for group in advice.groups])], ALL_ROWS)
     if run is not None:
         _mark(axes, [_place(run.weights)], replace(FINAL, label=f"weights of {run.label}"))
@@ -156,7 +156,7 @@ def _bars(figure: "Figure", advice: Advice, run: RunWeights | None) -> None:
             height=0.6,
             color=BLUE,
             alpha=0.75,
-            label="most at one holder" if line == 0 else None,
+            label="most at one site" if line == 0 else None,
             hatch=None if group.largest_share > MOSTLY else HATCH,
         )
         axes.text(101, line, percent(group.largest_share), va="center", fontsize=8)
@@ -173,7 +173,7 @@ def _bars(figure: "Figure", advice: Advice, run: RunWeights | None) -> None:
     axes.set_ylim(len(order) - 0.4, -0.6)
     axes.set_xlim(-2, 118)
     axes.set_xticks(range(0, 101, 50 if is_narrow(figure) else 25))
-    axes.set_xlabel("share in % of a holder's rows")
+    axes.set_xlabel("share in % of a site's rows")
 
 
 def _mark(axes: "Axes", places: Sequence[Point], mark: Mark) -> None:
@@ -220,7 +220,7 @@ def _turn(first: Point, second: Point, third: Point) -> float:
 
 
 def mixes_of_run(run: Run, name: str) -> ReportFigure:
-    """Describe the figure of a trained run's holders, with its final weights if it has any."""
+    """Describe the figure of a trained run's sites, with its final weights if it has any."""
     results, census = run.chosen.results, run.census
     advice = advise_census(census, results.loss)
     if results.reach is None:

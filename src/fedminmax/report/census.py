@@ -1,11 +1,11 @@
-"""Training rows by holder and group, as a heat map with numbers."""
+"""Training rows by site and group, as a heat map with numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedminmax.core.text import counted
-from fedminmax.federation.wire.plan import ALL_SITES
+from fedminmax.network.wire.plan import ALL_SITES
 from fedminmax.report.read_run import Run
 from fedminmax.report.style import INK, PAPER, ReportFigure, Table, is_narrow
 from fedminmax.report.text import distinct
@@ -14,14 +14,14 @@ from fedminmax.runs.records import CensusFile
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_HOLDERS = 60
+MAX_SITES = 60
 # Above this, white numbers have more contrast than black ones.
 DARK = 0.71
 
 
 @dataclass(frozen=True)
 class Shown:
-    """The lines of the map: holders; the smallest of many holders are combined."""
+    """The lines of the map: sites; the smallest of many sites are combined."""
 
     names: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
@@ -32,22 +32,20 @@ def census_figure(run: Run, name: str) -> ReportFigure:
     census = run.census
     shown = _shown(census)
     empty = sum(count == 0 for line in census.train for count in line)
-    cells = len(census.holders) * len(census.groups)
-    holders, groups = counted(len(census.holders), "holder"), counted(len(census.groups), "group")
+    cells = len(census.sites) * len(census.groups)
+    sites, groups = counted(len(census.sites), "site"), counted(len(census.groups), "group")
     return ReportFigure(
         name,
         "Training rows by group, all sites together"
-        if census.holders == (ALL_SITES,)
-        else "Training rows by holder and group",
-        description=f"Heat map with numbers, {holders} by {groups}. {empty} of {cells} cells are "
-        "0.",
+        if census.sites == (ALL_SITES,)
+        else "Training rows by site and group",
+        description=f"Heat map with numbers, {sites} by {groups}. {empty} of {cells} cells are 0.",
         caption=f"The darker a cell, the more training rows (on a logarithmic scale); {empty} of "
         f"{cells} "
-        "cells have no colour: that holder has no rows of that group."
+        "cells have no colour: that site has no rows of that group."
         + (
-            f" The last line is the sum of the {len(census.holders) - MAX_HOLDERS + 1} smallest "
-            "holders."
-            if len(shown.names) < len(census.holders)
+            f" The last line is the sum of the {len(census.sites) - MAX_SITES + 1} smallest sites."
+            if len(shown.names) < len(census.sites)
             else ""
         ),
         width=max(4.5, min(11.0, 2.2 + 0.72 * len(census.groups))),
@@ -55,26 +53,26 @@ def census_figure(run: Run, name: str) -> ReportFigure:
         narrow_height=1.9 + 0.27 * len(shown.names),
         draw=lambda figure: _draw(figure, shown, census.groups),
         tables=(
-            _table("training", _by_holder(census, census.train), census.groups),
-            _table("test", _by_holder(census, census.test) | census.other_tests, census.groups),
+            _table("training", _by_site(census, census.train), census.groups),
+            _table("test", _by_site(census, census.test) | census.other_tests, census.groups),
         ),
     )
 
 
 def _shown(census: CensusFile) -> Shown:
-    if len(census.holders) <= MAX_HOLDERS:
-        return Shown(census.holders, census.train)
-    order = sorted(range(len(census.holders)), key=lambda k: -sum(census.train[k]))
-    first, rest = sorted(order[: MAX_HOLDERS - 1]), order[MAX_HOLDERS - 1 :]
+    if len(census.sites) <= MAX_SITES:
+        return Shown(census.sites, census.train)
+    order = sorted(range(len(census.sites)), key=lambda k: -sum(census.train[k]))
+    first, rest = sorted(order[: MAX_SITES - 1]), order[MAX_SITES - 1 :]
     together = tuple(sum(column) for column in zip(*(census.train[k] for k in rest), strict=True))
     return Shown(
-        (*(census.holders[k] for k in first), f"{len(rest)} smaller holders"),
+        (*(census.sites[k] for k in first), f"{len(rest)} smaller sites"),
         (*(census.train[k] for k in first), together),
     )
 
 
-def _by_holder(census: CensusFile, counts: Sequence[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    return dict(zip(census.holders, counts, strict=True))
+def _by_site(census: CensusFile, counts: Sequence[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    return dict(zip(census.sites, counts, strict=True))
 
 
 def _draw(figure: "Figure", shown: Shown, groups: tuple[str, ...]) -> None:
@@ -116,10 +114,10 @@ def _draw(figure: "Figure", shown: Shown, groups: tuple[str, ...]) -> None:
 def _table(part: str, counts: Mapping[str, Sequence[int]], groups: Sequence[str]) -> Table:
     totals = [sum(column) for column in zip(*counts.values(), strict=True)]
     return Table(
-        f"{part} rows by holder and group",
-        ("Holder", *groups, "all groups"),
+        f"{part} rows by site and group",
+        ("Site", *groups, "all groups"),
         tuple(
-            (holder, *(f"{count:,}" for count in line), f"{sum(line):,}")
-            for holder, line in [*counts.items(), ("all holders", totals)]
+            (site, *(f"{count:,}" for count in line), f"{sum(line):,}")
+            for site, line in [*counts.items(), ("all sites", totals)]
         ),
     )

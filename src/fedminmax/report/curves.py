@@ -57,7 +57,7 @@ class Curves:
     rounds: Sequence[RoundRecord]
     _: KW_ONLY
     groups: tuple[str, ...]
-    holders: tuple[str, ...]
+    sites: tuple[str, ...]
     risk: str
     decimals: int
     group_rows: tuple[int, ...] = ()
@@ -78,7 +78,7 @@ def curves_of(run: Run) -> Curves:
         run.chosen.rounds,
         groups=results.groups,
         group_rows=tuple(map(sum, zip(*run.census.train, strict=True))),
-        holders=run.census.holders,
+        sites=run.census.sites,
         risk=LOSS_NAMES[results.loss],
         decimals=decimals_of(results),
         baseline=(baseline.results.method.name, level) if baseline else None,
@@ -107,10 +107,10 @@ class Panel:
 def panels_of(run: Curves) -> list[Panel]:
     """Return the panel of risks, and panels of validation risks and weights if there are any.
 
-    Weights that belong neither to groups nor to holders have no panel.
+    Weights that belong neither to groups nor to sites have no panel.
     """
     groups, last = run.groups, run.rounds[-1]
-    names = {"groups": groups, "holders": run.holders}.get(last.weights_over, ())
+    names = {"groups": groups, "sites": run.sites}.get(last.weights_over, ())
     by_group = last.weights_over == "groups" and len(last.weights) == len(groups)
     largest = _by_rows(run)
     order = _highest(last.risks, last.weights if by_group else ())
@@ -251,7 +251,7 @@ def _caption(run: Curves, panels: Sequence[Panel]) -> str:
             f"are those of the model at its start.{_chosen_text(run)}"
         )
     if panels[-1].risks:
-        return f"{caption} {run.label} has no weights over groups or holders."
+        return f"{caption} {run.label} has no weights over groups or sites."
     whole = "; weights sum to 1" if run.shares_weight else ""
     return f"{caption} Bottom: the weight that the method gave to each{whole}."
 

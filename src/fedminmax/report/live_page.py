@@ -79,7 +79,7 @@ def _drawn(live: LiveRun, place: int) -> Drawn | None:
             model.rounds,
             groups=live.groups,
             group_rows=live.group_rows,
-            holders=live.holders,
+            sites=live.sites,
             risk="risk",
             decimals=_decimals(model),
             shares_weight=not live.small_groups,
@@ -154,7 +154,7 @@ def _facts(live: LiveRun) -> list[Fact]:
     if model is not None and model.rounds:
         facts = [_round(model), *_worst(live, model), *_gap(live, model), *_time_left(model)]
         facts.append(_answered(live, model))
-    if live.sites or live.threshold:
+    if live.site_progress or live.threshold:
         masked = f"yes: totals over at least {live.threshold} sites" if live.threshold else NO_MASKS
         word, _, detail = masked.partition(": ")
         facts.append(Fact("Sums masked", None, word, detail))
@@ -217,14 +217,14 @@ def _time_left(model: LiveModel) -> list[Fact]:
 
 
 def _answered(live: LiveRun, model: LiveModel) -> Fact:
-    if live.sites:
-        there = sum(site.answered for site in live.sites)
-        away = [site.name for site in live.sites if not site.answered]
+    if live.site_progress:
+        there = sum(site.answered for site in live.site_progress)
+        away = [site.name for site in live.site_progress if not site.answered]
         detail = f"not in it: {listed(away)}" if away else "all of them"
-        value = f"{there:,} of {counted(len(live.sites), 'site')}"
+        value = f"{there:,} of {counted(len(live.site_progress), 'site')}"
         return Fact("Answered in the last round", None, value, detail)
     asked = len(model.rounds[-1].participants)
-    value = f"{asked:,} of {counted(len(live.holders), 'holder')}"
+    value = f"{asked:,} of {counted(len(live.sites), 'site')}"
     return Fact("Took part in the last round", None, value, "")
 
 
@@ -252,7 +252,7 @@ def _now(live: LiveRun, model: LiveModel) -> Table:
 
 
 def _sites(live: LiveRun) -> Table | None:
-    if not live.sites:
+    if not live.site_progress:
         return None
     return Table(
         "Who answered",
@@ -264,7 +264,7 @@ def _sites(live: LiveRun) -> Table | None:
                 f"{site.rounds:,}",
                 site.reason or NOTHING,
             )
-            for site in live.sites
+            for site in live.site_progress
         ),
     )
 

@@ -25,7 +25,7 @@ from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.census import census_figure
 from fedminmax.report.curves import curves_of, rounds_figure
 from fedminmax.report.mistakes import mistakes, mistakes_fact, mistakes_table
-from fedminmax.report.people import MISJUDGED, people
+from fedminmax.report.people import MISCLASSIFIED, people
 from fedminmax.report.questions import Answer, could_be_better, too_small, what_would_help
 from fedminmax.report.read_run import Run
 from fedminmax.report.story import Fact, comparison, facts, story
@@ -82,12 +82,12 @@ def about(run: Run) -> About:
     stated = _stated(content)
     kind = f"one of {_named(results.classes)}" if results.classes else "a number"
     train = sum(map(sum, census.train))
-    trained = f"Trained on {counted(train, 'row')} of {counted(len(census.holders), 'holder')}"
+    trained = f"Trained on {counted(train, 'row')} of {counted(len(census.sites), 'site')}"
     facts = {
         "What is predicted": f"“{results.target}”, {kind}.",
         "For which groups": f"{_columns(content)}{counted(len(results.groups), 'group')}: "
         f"{_named(results.groups)}.",
-        "On which rows": f"{trained} ({_named(census.holders)}); measured on "
+        "On which rows": f"{trained} ({_named(census.sites)}); measured on "
         f"{counted(results.test.rows, 'other row')}, not used in training.",
         "When": results.finished,
         "Intended use": stated.intended_use or NOT_STATED,
@@ -182,7 +182,7 @@ def render_report(report: Report, version: str) -> str:
         risk=risk_name(results),
         risk_meaning=risk_meaning(results),
         loss=LOSS_NAMES[results.loss],
-        misjudged=MISJUDGED,
+        misclassified=MISCLASSIFIED,
         interval=interval_name(results),
         generator=GENERATOR,
         version=version,
@@ -267,8 +267,8 @@ def render_advice(advice: Advice, source: str, version: str) -> str:
             COST_EXPLAINED, COST_HEADERS, tuple(tuple(cost_cells(own)) for own in advice.costs)
         ),
         reveals=Table(
-            "What a holder reveals to the server, by method",
-            ("a holder reveals", "methods"),
+            "What a site reveals to the server, by method",
+            ("a site reveals", "methods"),
             tuple((shown, ", ".join(keys)) for shown, keys in advice.reveals.items()),
         ),
         remedies=remedies(advice),

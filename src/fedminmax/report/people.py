@@ -1,6 +1,6 @@
-"""The result in people: of 1,000 in a group, how many more or fewer are misjudged.
+"""The result in people: of 1,000 in a group, how many more or fewer are misclassified.
 
-A person is misjudged if the most probable class is not the true one. For a regression it is how
+A person is misclassified if the most probable class is not the true one. For a regression it is how
 far predictions are off on average. Both have their own intervals, and a difference within noise is
 not reported as one.
 """
@@ -17,7 +17,7 @@ from fedminmax.runs.records import Interval, Results
 ACCURACY = "accuracy"
 ERROR = "absolute_error"
 PEOPLE = 1000.0
-MISJUDGED = "Misjudged: the class that the model finds most probable is not the true one."
+MISCLASSIFIED = "Misclassified: the class that the model finds most probable is not the true one."
 
 
 def people(run: Run) -> str:
@@ -47,7 +47,7 @@ def people(run: Run) -> str:
 
 
 def _of_errors(change: Change, metric: str) -> Change:
-    """Convert a change in accuracy to one in the number misjudged of 1,000."""
+    """Convert a change in accuracy to one in the number misclassified of 1,000."""
     if metric != ACCURACY:
         return change
     before, after = PEOPLE * (1.0 - change.before), PEOPLE * (1.0 - change.after)
@@ -76,7 +76,7 @@ def _alone(results: Results, name: str, metric: str) -> str:
         )
         return (
             f"Of 1,000 in “{name}”, the worst-off group, about {number(errors.value, 0)} "
-            f"are misjudged ({interval} {span(errors.low, errors.high, 0)})."
+            f"are misclassified ({interval} {span(errors.low, errors.high, 0)})."
         )
     decimals = decimals_of(results, ERROR)
     return (
@@ -96,7 +96,7 @@ def _no_difference(run: Run, own: Change, metric: str, reason: str) -> str:
     """Report both numbers, and why they are not a difference."""
     decimals = _decimals(run, metric, own)
     after, before = number(own.after, decimals), number(own.before, decimals)
-    now = f"about {after} are misjudged" if metric == ACCURACY else f"by {after} on average"
+    now = f"about {after} are misclassified" if metric == ACCURACY else f"by {after} on average"
     return f"{_start(own, metric)} {now}, compared with {before} with the baseline: {reason}."
 
 
@@ -109,7 +109,7 @@ def _worst_off(run: Run, own: Change, metric: str) -> str:
     size, interval = _size(run, own, decimals)
     if metric == ACCURACY:
         return (
-            f"{start} about {size} {_direction(own, 'more', 'fewer')} are misjudged "
+            f"{start} about {size} {_direction(own, 'more', 'fewer')} are misclassified "
             f"({interval}): {after} instead of {before}."
         )
     return (
@@ -127,7 +127,7 @@ def _others(run: Run, changes: Sequence[Change], metric: str) -> str:
         most = risen[0]
         size, interval = _size(run, most, _decimals(run, metric, most))
         sentences.append(
-            f"Of 1,000 in “{most.name}”, about {size} more are misjudged ({interval})"
+            f"Of 1,000 in “{most.name}”, about {size} more are misclassified ({interval})"
             if metric == ACCURACY
             else f"In “{most.name}”, predictions are off by {size} more ({interval})"
         )

@@ -77,7 +77,7 @@ def what_would_help(run: Run) -> Answer:
     if not found:
         short = (
             "Nothing stands out: training has converged, and every group has enough rows and more "
-            "than one holder."
+            "than one site."
         )
         return Answer(HELP, short)
     short = f"{counted(len(found), 'thing')}, the most important first."
@@ -143,7 +143,7 @@ def _not_protected(run: Run, name: str) -> str:
 
 
 def _from_counts(run: Run) -> list[str]:
-    """Return what the adviser says of the rows by holder and group, and of the method."""
+    """Return what the adviser says of the rows by site and group, and of the method."""
     results = run.chosen.results
     advice = advise_census(run.census, results.loss, results.method.key, _minimum_size(run))
     return remedies(advice)

@@ -30,19 +30,18 @@ KindT = TypeVar("KindT")
 
 
 def check_census(path: Path, census: CensusFile, groups: Sequence[str], remedy: str) -> None:
-    """Refuse a census of other groups, or without a count for each holder and group."""
+    """Refuse a census of other groups, or without a count for each site and group."""
     if tuple(census.groups) != tuple(groups):
         raise InputError(f"{path} names other groups than results.json; {remedy}")
     others = tuple(census.other_tests.values())
-    for part, table, holders in (
-        ("train", census.train, len(census.holders)),
-        ("test", census.test, len(census.holders)),
+    for part, table, sites in (
+        ("train", census.train, len(census.sites)),
+        ("test", census.test, len(census.sites)),
         ("other_tests", others, len(others)),
     ):
-        if len(table) != holders or any(len(line) != len(groups) for line in table):
+        if len(table) != sites or any(len(line) != len(groups) for line in table):
             raise InputError(
-                f"{path} is damaged: '{part}' is not {holders} holders x {len(groups)} groups; "
-                f"{remedy}"
+                f"{path} is damaged: '{part}' is not {sites} sites x {len(groups)} groups; {remedy}"
             )
 
 

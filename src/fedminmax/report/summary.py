@@ -7,8 +7,8 @@ report has them in full.
 from dataclasses import dataclass
 
 from fedminmax.core.text import counted, listed
-from fedminmax.federation.wire.plan import masked_words
 from fedminmax.metrics.intervals import MIN_ROWS
+from fedminmax.network.wire.plan import masked_words
 from fedminmax.report.mistakes import mistakes, mistakes_fact
 from fedminmax.report.page import GENERATOR, NOT_STATED, about, page_template
 from fedminmax.report.people import people
@@ -104,13 +104,13 @@ def _unknown(run: Run) -> list[str]:
 
 def _privacy(run: Run) -> str:
     results = run.chosen.results
-    texts = ["One process read all holders' files; in a federation, holders would send sums."]
+    texts = ["One process read all sites' files; in a federation, sites would send sums."]
     if results.sites is not None:
-        texts = ["No row left its holder; holders sent sums over their rows."]
+        texts = ["No row left its site; sites sent sums over their rows."]
         texts.append(
             "Each site's sums were visible to the server."
-            if results.secure_sums is None
-            else f"They were masked: {masked_words(results.secure_sums)}."
+            if results.secure_aggregation is None
+            else f"They were masked: {masked_words(results.secure_aggregation)}."
         )
     own = results.privacy
     if own is None:

@@ -18,12 +18,12 @@ ERRORS = ("accuracy", "absolute_error", MISSED, FALSE_ALARMS)
 
 
 def measures_tables(results: Results) -> list[Table]:
-    """Return the model's scores and, if holders keep their own models, the scores of these."""
+    """Return the model's scores and, if sites keep their own models, the scores of these."""
     name = results.method.name
     tables = _measures(results, name)
     if results.personal and results.personal.metrics:
         own = results.model_copy(update={"test": results.personal})
-        tables += _measures(own, f"{name}, personal models, each on its own holder's test rows")
+        tables += _measures(own, f"{name}, personal models, each on its own site's test rows")
     if results.merged and results.merged.test.metrics:
         merged = {"groups": results.merged.groups, "test": results.merged.test}
         own = results.model_copy(update=merged)

@@ -1,18 +1,18 @@
-"""Advice before any training, from the row counts by holder and group alone.
+"""Advice before any training, from the row counts by site and group alone.
 
-It answers these questions: Is a model that is minimax over holders also minimax over groups? Which
-groups are too small for their risk to be estimated? What does each method reveal about a holder,
+It answers these questions: Is a model that is minimax over sites also minimax over groups? Which
+groups are too small for their risk to be estimated? What does each method reveal about a site,
 and what does a run cost? What would help?
 
-The first question is Lemma 1 of Papadaki et al. 2021. A holder's mix is its share of each group. A
-method that weights holders rather than groups weights the groups by a mean of the holders' mixes:
+The first question is Lemma 1 of Papadaki et al. 2021. A site's mix is its share of each group. A
+method that weights sites rather than groups weights the groups by a mean of the sites' mixes:
 it reaches the convex hull of the mixes and nothing beyond. The lemma is about the population: it
-assumes that people of one group are alike wherever their rows are. With few rows, holders of the
-same group differ by chance, and a method over holders then also protects the unluckiest holder.
+assumes that people of one group are alike wherever their rows are. With few rows, sites of the
+same group differ by chance, and a method over sites then also protects the unluckiest site.
 
 | symbol                        | name                |
 |-------------------------------|---------------------|
-| P_A, a column per holder      | mixes, a line each  |
+| P_A, a column per site      | mixes, a line each  |
 | P_A Delta                     | the hull of mixes   |
 | mu                            | target              |
 """
@@ -31,17 +31,17 @@ from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census, Reveals
 from fedminmax.core.small_groups import MINIMUM_GROUP, largest_standard_error
 from fedminmax.core.solvers.simplex import Array, minimise_on_simplex
-from fedminmax.federation.run_cost import MessageBytes, Rounds
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.metrics.intervals import MIN_ROWS
+from fedminmax.network.run_cost import MessageBytes, Rounds
 
 # Weights that differ by less count as equal.
 SAME = 1e-6
 # Squares of distances have rounding errors of this size.
 ROUNDING = 1e-15
-# A holder belongs mostly to a group that has more than this share of its rows.
+# A site belongs mostly to a group that has more than this share of its rows.
 MOSTLY = 0.5
-# Holders whose mixes are closer to each other than this are nearly alike.
+# Sites whose mixes are closer to each other than this are nearly alike.
 NEARLY_ALIKE = 0.05
 # The target standard error when more rows are recommended.
 SMALL_ERROR = 0.05
@@ -61,7 +61,7 @@ class NearestMix:
 
 
 def mixes_of(counts: Tensor) -> Tensor:
-    """Return each holder's shares of the groups [holders, groups], for holders that have rows.
+    """Return each site's shares of the groups [sites, groups], for sites that have rows.
 
     >>> mixes_of(torch.tensor([[1, 3], [0, 0], [2, 0]])).tolist()
     [[0.25, 0.75], [1.0, 0.0]]
@@ -104,7 +104,7 @@ def nearest_mix(mixes: Tensor, target: Tensor) -> NearestMix:
 
 
 class Reach(Enum):
-    """Which mixes of groups the weights over holders can reach."""
+    """Which mixes of groups the weights over sites can reach."""
 
     EVERY_MIX = "every mix of the groups"
     ONE_MIX = "one mix of the groups"
@@ -113,11 +113,11 @@ class Reach(Enum):
 
 @dataclass(frozen=True)
 class GroupAdvice:
-    """One group: its rows, its holders, and how much weight a method over holders can give it.
+    """One group: its rows, its sites, and how much weight a method over sites can give it.
 
-    ``largest_share`` is its largest share of any holder's rows, at ``largest_holder``: no weights
-    over holders give the group more weight. ``distance`` is the distance from the hull of the
-    holders' mixes to the weights that are all on this group (0: they are reached). The standard
+    ``largest_share`` is its largest share of any site's rows, at ``largest_site``: no weights
+    over sites give the group more weight. ``distance`` is the distance from the hull of the
+    sites' mixes to the weights that are all on this group (0: they are reached). The standard
     errors are those of its risk on its training and its test rows; for a squared error, relative to
     it. It is small if it has fewer training rows than the census's minimum.
     """
@@ -126,8 +126,8 @@ class GroupAdvice:
     rows: int
     _: KW_ONLY
     share: float
-    holders: int
-    largest_holder: str | None
+    sites: int
+    largest_site: str | None
     largest_share: float
     distance: float
     standard_error: float | None
@@ -137,12 +137,12 @@ class GroupAdvice:
 
     @property
     def is_reached(self) -> bool:
-        """Whether a holder has only this group."""
+        """Whether a site has only this group."""
         return self.rows > 0 and self.largest_share == 1.0
 
     @property
-    def has_own_holder(self) -> bool:
-        """Whether some holder's rows are mostly of this group."""
+    def has_own_site(self) -> bool:
+        """Whether some site's rows are mostly of this group."""
         return self.largest_share > MOSTLY
 
     @property
@@ -153,7 +153,7 @@ class GroupAdvice:
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a run of a method costs each holder; ``rounds`` is an estimate, bytes are exact.
+    """What a run of a method costs each site; ``rounds`` is an estimate, bytes are exact.
 
     ``max_rounds`` is the configuration's number of rounds, None for a method that it does not name.
     ``messages`` is None if the method cannot train this model; ``refusal`` says why.
@@ -167,7 +167,7 @@ class RunCost:
 
     @property
     def bytes_up(self) -> tuple[int, int] | None:
-        """The bytes that a holder sends in a run, at least and at most; None if unknown.
+        """The bytes that a site sends in a run, at least and at most; None if unknown.
 
         A method that stops when it is done takes the needed rounds, others the configured ones.
         """
@@ -189,7 +189,7 @@ def stops_by_itself(method: str) -> bool:
 class Advice:
     """Everything that the row counts imply.
 
-    ``spread`` is how far the most distant holder's mix is from the mix of all rows. Groups with
+    ``spread`` is how far the most distant site's mix is from the mix of all rows. Groups with
     fewer training rows than ``minimum_group`` are small.
     """
 
@@ -198,8 +198,8 @@ class Advice:
     _: KW_ONLY
     loss: str
     minimum_group: int
-    holders: tuple[str, ...]
-    holder_rows: tuple[int, ...]
+    sites: tuple[str, ...]
+    site_rows: tuple[int, ...]
     mixes: tuple[tuple[float, ...], ...]
     groups: tuple[GroupAdvice, ...]
     reveals: dict[str, tuple[str, ...]]
@@ -208,7 +208,7 @@ class Advice:
 
     @property
     def equivalent(self) -> bool:
-        """Whether minimax over holders is also minimax over groups, whatever the risks."""
+        """Whether minimax over sites is also minimax over groups, whatever the risks."""
         return self.reach is Reach.EVERY_MIX
 
     @property
@@ -221,7 +221,7 @@ def advise(
     census: Census,
     *,
     group_names: Sequence[str] | None = None,
-    holder_names: Sequence[str] | None = None,
+    site_names: Sequence[str] | None = None,
     test_rows: Sequence[int] | None = None,
     loss: str = "brier",
     chosen: str | None = None,
@@ -230,9 +230,9 @@ def advise(
     """Return what the row counts imply, before any training.
 
     Args:
-        census: rows by holder and group, such as a federation's ``census``.
+        census: rows by site and group, such as a federation's ``census``.
         group_names: names of the groups; by default their numbers.
-        holder_names: names of the holders; by default their numbers.
+        site_names: names of the sites; by default their numbers.
         test_rows: test rows of each group, if known.
         loss: "brier", "cross_entropy" (also reported as Brier risk) or "squared_error".
         chosen: the key of the method to train with, if any.
@@ -243,7 +243,7 @@ def advise(
     (True, [1.0, 1.0])
     """
     groups = _names(group_names, census.groups, "group_names", "groups")
-    holders = _names(holder_names, census.holders, "holder_names", "holders")
+    sites = _names(site_names, census.sites, "site_names", "sites")
     if loss not in LOSSES_BY_NAME:
         raise InputError(f"loss '{loss}' is unknown; choose from {', '.join(LOSSES_BY_NAME)}")
     if test_rows is not None and len(test_rows) != census.groups:
@@ -251,15 +251,15 @@ def advise(
             f"test_rows has {len(test_rows)} numbers for {census.groups} groups; give one each"
         )
     if not census.occupied:
-        raise InputError("no holder has a training row; give at least one holder with rows")
+        raise InputError("no site has a training row; give at least one site with rows")
     mixes = mixes_of(census.counts)
     overall = census.group_shares
     spread = float(torch.linalg.vector_norm(mixes - overall, dim=1).max())
     found = tuple(
-        _group_advice(census, place, name, holders=holders, test_rows=test_rows, loss=loss)
+        _group_advice(census, place, name, sites=sites, test_rows=test_rows, loss=loss)
         for place, name in enumerate(groups)
     )
-    # A group without rows does not enter any holder's risk.
+    # A group without rows does not enter any site's risk.
     if all(group.is_reached for group in found if group.rows):
         reach = Reach.EVERY_MIX
     else:
@@ -269,8 +269,8 @@ def advise(
         spread,
         loss=loss,
         minimum_group=census.minimum_group or MINIMUM_GROUP,
-        holders=tuple(holders[place] for place in census.occupied),
-        holder_rows=tuple(census.holder_counts[list(census.occupied)].tolist()),
+        sites=tuple(sites[place] for place in census.occupied),
+        site_rows=tuple(census.site_counts[list(census.occupied)].tolist()),
         mixes=tuple(map(tuple, mixes.tolist())),
         groups=found,
         reveals=_reveals(),
@@ -280,7 +280,7 @@ def advise(
 
 
 def nearest_to_weights(counts: Sequence[Sequence[int]], weights: Sequence[float]) -> NearestMix:
-    """Return the mix that weights over these holders can produce, nearest to the group weights."""
+    """Return the mix that weights over these sites can produce, nearest to the group weights."""
     target = torch.tensor(weights, dtype=torch.float64)
     return nearest_mix(mixes_of(torch.tensor(counts)), target)
 
@@ -304,7 +304,7 @@ def _group_advice(
     place: int,
     name: str,
     *,
-    holders: Sequence[str],
+    sites: Sequence[str],
     test_rows: Sequence[int] | None,
     loss: str,
 ) -> GroupAdvice:
@@ -318,8 +318,8 @@ def _group_advice(
         name,
         rows,
         share=float(census.group_shares[place]),
-        holders=int((counts > 0).sum()),
-        largest_holder=holders[census.occupied[largest]] if rows else None,
+        sites=int((counts > 0).sum()),
+        largest_site=sites[census.occupied[largest]] if rows else None,
         largest_share=float(mixes[largest, place]),
         distance=nearest_mix(mixes, alone).distance,
         standard_error=_error_of(rows, loss),
@@ -330,7 +330,7 @@ def _group_advice(
 
 
 def _reveals() -> dict[str, tuple[str, ...]]:
-    """Return the methods by what they reveal about a holder, the least revealing first."""
+    """Return the methods by what they reveal about a site, the least revealing first."""
     return {
         level.value: tuple(key for key, card in CARDS.items() if card.reveals == level.value)
         for level in Reveals

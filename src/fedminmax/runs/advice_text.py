@@ -19,7 +19,7 @@ from fedminmax.runs.advice import (
 from fedminmax.runs.records import Results
 
 MAX_NAMED = 6
-ANY_PARTITION = "Methods over groups give the same answer no matter which holder has which rows"
+ANY_PARTITION = "Methods over groups give the same answer no matter which site has which rows"
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
 # Weights that are this close to a reachable mix lead to nearly the same model.
 NEAR = 0.01
@@ -27,39 +27,37 @@ MAX_GROUPS_NAMED = 4
 
 
 def answer(advice: Advice) -> str:
-    """Say whether protecting the worst holder protects the worst group here."""
+    """Say whether protecting the worst site protects the worst group here."""
     if advice.reach is Reach.EVERY_MIX:
         return (
-            "Yes: every group has a holder with rows of that group only. A model that is as good "
-            "as possible for the worst holder is also as good as possible for the worst group, as "
-            "far as the people of a group are alike at all its holders."
+            "Yes: every group has a site with rows of that group only. A model that is as good "
+            "as possible for the worst site is also as good as possible for the worst group, as "
+            "far as the people of a group are alike at all its sites."
         )
     if advice.reach is Reach.ONE_MIX:
-        who = "there is one holder" if len(advice.holders) == 1 else "all holders have the same mix"
+        who = "there is one site" if len(advice.sites) == 1 else "all sites have the same mix"
         return (
-            f"No: {who}. Weights over holders cannot favour any group here: protecting the worst "
-            "holder means minimising the mean over all rows."
+            f"No: {who}. Weights over sites cannot favour any group here: protecting the worst "
+            "site means minimising the mean over all rows."
         )
     return f"Not in general. {_some_mixes(advice)}"
 
 
 def _some_mixes(advice: Advice) -> str:
-    reason = (
-        "The only group weights that a method over holders can use are means of the holders' mixes"
-    )
+    reason = "The only group weights that a method over sites can use are means of the sites' mixes"
     if advice.spread <= NEARLY_ALIKE:
         return (
-            f"{reason}; and all holders have nearly the same mix, so hardly any group can be "
+            f"{reason}; and all sites have nearly the same mix, so hardly any group can be "
             "favoured."
         )
-    out = [group for group in advice.groups if group.rows and not group.has_own_holder]
+    out = [group for group in advice.groups if group.rows and not group.has_own_site]
     if out:
         return (
-            f"{reason}. No holder's rows are mostly of {_named(out)}; an answer that needs more "
-            "weight on such a group than its share at any holder is out of reach."
+            f"{reason}. No site's rows are mostly of {_named(out)}; an answer that needs more "
+            "weight on such a group than its share at any site is out of reach."
         )
     return (
-        f"{reason}. Each group has a holder with mostly its rows, but not every group has one "
+        f"{reason}. Each group has a site with mostly its rows, but not every group has one "
         "with only its rows: an answer that needs nearly all the weight on such a group is out of "
         "reach."
     )
@@ -72,7 +70,7 @@ def remedies(advice: Advice) -> list[str]:
         *_for_the_method(advice),
         *_for_small_groups(advice),
         *_for_few_test_rows(advice),
-        *_for_single_holders(advice),
+        *_for_single_sites(advice),
         *_for_costs(advice),
     ]
 
@@ -81,8 +79,8 @@ def _for_missing_groups(advice: Advice) -> Iterator[str]:
     missing = [group for group in advice.groups if not group.rows]
     if missing:
         yield (
-            f"No holder has a training row of {_named(missing)}: no method can protect them. Find "
-            "a holder that has some, or remove them from the groups."
+            f"No site has a training row of {_named(missing)}: no method can protect them. Find "
+            "a site that has some, or remove them from the groups."
         )
 
 
@@ -90,10 +88,10 @@ def _for_the_method(advice: Advice) -> Iterator[str]:
     card = CARDS.get(advice.chosen or "")
     if card is None or advice.equivalent:
         return
-    if card.over is Over.HOLDERS:
+    if card.over is Over.SITES:
         yield (
-            f"{card.key} protects the worst holder: choose fedminmax or another method over "
-            f"groups, or find holders whose rows are mostly of {_named(_out_of_reach(advice))}."
+            f"{card.key} protects the worst site: choose fedminmax or another method over "
+            f"groups, or find sites whose rows are mostly of {_named(_out_of_reach(advice))}."
         )
     elif card.over is Over.ROWS:
         yield f"{card.key} minimises the mean over all rows: for the worst group choose fedminmax."
@@ -118,12 +116,12 @@ def _for_few_test_rows(advice: Advice) -> Iterator[str]:
         )
 
 
-def _for_single_holders(advice: Advice) -> Iterator[str]:
-    alone = [group for group in advice.groups if group.holders == 1]
-    if alone and len(advice.holders) > 1:
+def _for_single_sites(advice: Advice) -> Iterator[str]:
+    alone = [group for group in advice.groups if group.sites == 1]
+    if alone and len(advice.sites) > 1:
         yield (
-            f"Only one holder has {_named(alone)}: sums over such a group are that holder's own, "
-            "and without that holder a run learns nothing about the group. A second holder would "
+            f"Only one site has {_named(alone)}: sums over such a group are that site's own, "
+            "and without that site a run learns nothing about the group. A second site would "
             "solve both."
         )
 
@@ -145,13 +143,13 @@ def _for_costs(advice: Advice) -> Iterator[str]:
 
 def group_cells(group: GroupAdvice, advice: Advice) -> list[str]:
     """Return a group's line of the table, with the columns of ``GROUP_HEADERS``."""
-    at = f" ({group.largest_holder})" if group.largest_holder else ""
+    at = f" ({group.largest_site})" if group.largest_site else ""
     error = group.standard_error
     return [
         group.name,
         f"{group.rows:,}",
         percent(group.share),
-        f"{group.holders:,}",
+        f"{group.sites:,}",
         f"{percent(group.largest_share)}{at}",
         f"{group.distance:.3f}",
         "-" if error is None else error_text(error, advice),
@@ -163,16 +161,16 @@ GROUP_HEADERS = (
     "group",
     "rows",
     "of all",
-    "holders",
-    "most at one holder",
+    "sites",
+    "most at one site",
     "distance",
     "error",
     "test rows",
 )
 GROUP_EXPLAINED = (
-    "Most at one holder: the group's largest share of any holder's rows; a method over holders "
+    "Most at one site: the group's largest share of any site's rows; a method over sites "
     "cannot give it more weight. Distance: from all weight on this group to the nearest group "
-    "weights that weights over holders can produce, 0 to 1.414. Error: the standard error of its "
+    "weights that weights over sites can produce, 0 to 1.414. Error: the standard error of its "
     "risk, "
 )
 
@@ -189,7 +187,7 @@ def explanation(advice: Advice) -> str:
 
 COST_EXPLAINED = (
     "Needed: how many rounds a run usually needs, an estimate. Configured: the rounds in the "
-    "configuration. Down, up: what a holder receives and sends in a round, exact; total up: what "
+    "configuration. Down, up: what a site receives and sends in a round, exact; total up: what "
     "it sends in the needed rounds if the method stops by itself, else in the configured ones."
 )
 COST_HEADERS = ("method", "needed", "configured", "down", "up", "total up")
@@ -254,7 +252,7 @@ def percent(share: float) -> str:
 
 def _out_of_reach(advice: Advice) -> list[GroupAdvice]:
     present = [group for group in advice.groups if group.rows]
-    return [group for group in present if not group.has_own_holder] or [
+    return [group for group in present if not group.has_own_site] or [
         group for group in present if not group.is_reached
     ]
 
@@ -281,11 +279,11 @@ def _reach_paragraphs(results: Results) -> list[str]:
     shown = listed([f"{percent(weight)} on “{name}”" for weight, name in heaviest if weight])
     final = f"the groups' final weights ({shown})"
     if reach.distance <= SAME:
-        return [f"A method that is minimax over holders could also have reached {final}."]
+        return [f"A method that is minimax over sites could also have reached {final}."]
     if reach.distance <= NEAR:
-        return [f"A method that is minimax over holders could nearly have reached {final}."]
+        return [f"A method that is minimax over sites could nearly have reached {final}."]
     sentence = (
-        f"A method that is minimax over holders could not have reached {final}: the nearest "
+        f"A method that is minimax over sites could not have reached {final}: the nearest "
         f"weights that it can reach are {reach.distance:.2f} away, on a scale from 0 to 1.41."
     )
     return [sentence]
@@ -303,7 +301,7 @@ def _cost_paragraphs(results: Results) -> list[str]:
     total = size_text(rounds * results.method.participation * cost.bytes_up)
     each = f"{size_text(cost.bytes_up)} up and {size_text(cost.bytes_down)} down per round"
     if cost.counted_up is None:
-        return [f"{start}. Over a network a holder's messages are {each}, {total} up in total."]
+        return [f"{start}. Over a network a site's messages are {each}, {total} up in total."]
     up, down = size_text(cost.counted_up), size_text(cost.counted_down or 0)
     found = f"{up} up and {down} down per round"
     compared = "" if found == each else f"; expected: {each}"

@@ -1,7 +1,7 @@
 """Get advice for a configuration or a census, and add it to the results of a finished run.
 
 Before training, the row counts come from a configuration's tables, or from the census or agreement
-file of a run. After a run, its results say whether weights over holders could have reached its
+file of a run. After a run, its results say whether weights over sites could have reached its
 final group weights, and what the run cost.
 """
 
@@ -24,11 +24,11 @@ from fedminmax.core.task import Task
 from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.federation.planned_runs import planned_runs, with_rate
-from fedminmax.federation.run_cost import MessageBytes, message_bytes, usual_rounds
-from fedminmax.federation.server.agreement import AGREEMENT_FILE, read_agreement
-from fedminmax.federation.server.log import NetworkRound
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.network.planned_runs import planned_runs, with_rate
+from fedminmax.network.run_cost import MessageBytes, message_bytes, usual_rounds
+from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
+from fedminmax.network.server.log import NetworkRound
 from fedminmax.runs.advice import Advice, RunCost, advise, nearest_to_weights
 from fedminmax.runs.plan import TableRun, census_of
 from fedminmax.runs.records import CensusFile, CostOfRun, ReachOfRun, Results, what_is_wrong
@@ -47,7 +47,7 @@ def advise_census(
     return advise(
         Census(torch.tensor(file.train), minimum_group=minimum_group),
         group_names=file.groups,
-        holder_names=file.holders,
+        site_names=file.sites,
         test_rows=test_rows_of(file),
         loss=loss,
         chosen=chosen,
@@ -102,7 +102,7 @@ def advise_config(config: TableConfig) -> Advice:
     return advise(
         census,
         group_names=file.groups,
-        holder_names=file.holders,
+        site_names=file.sites,
         test_rows=test_rows_of(file),
         loss=config.model.loss,
         chosen=config.method.name,
@@ -125,7 +125,7 @@ def _advise_agreement(path: Path) -> Advice:
     return advise(
         Census(agreed.rows(sites), minimum_group=agreed.encoding.schema.minimum_group_size),
         group_names=agreed.encoding.group_names,
-        holder_names=sites,
+        site_names=sites,
         loss="squared_error" if regression else "brier",
     )
 
@@ -140,9 +140,9 @@ def _read_census(path: Path) -> CensusFile:
     except ValueError as error:
         raise InputError(f"{path} is not JSON; give the census.json of a run folder") from error
     lines = [*file.train, *file.test, *file.other_tests.values()]
-    if len(file.train) != len(file.holders) or any(len(own) != len(file.groups) for own in lines):
+    if len(file.train) != len(file.sites) or any(len(own) != len(file.groups) for own in lines):
         raise InputError(
-            f"{path} is damaged: it needs one count for each holder and group; train again"
+            f"{path} is damaged: it needs one count for each site and group; train again"
         )
     return file
 
@@ -182,7 +182,7 @@ def add_advice(
     """Add the reach of the final weights and the run's cost; ``counted`` are network rounds.
 
     With ``masked`` sums nobody knows whose rows are whose, and messages are as long as counted:
-    keys and shares travel, too. With a promise of privacy rounds are fixed beforehand, and no
+    keys and shares travel, too. With a privacy guarantee rounds are fixed beforehand, and no
     estimate is compared with them.
     """
     linear = linear_structure_of(task)

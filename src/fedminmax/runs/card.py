@@ -11,9 +11,9 @@ from fedminmax.core.files import write_text
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.text import counted, duration_text, markdown_table, markdown_text
 from fedminmax.data.tables.config_sections import ReportSection
-from fedminmax.federation.wire.plan import masked_words
 from fedminmax.methods.card import MethodCard
 from fedminmax.metrics.intervals import MIN_ROWS
+from fedminmax.network.wire.plan import masked_words
 from fedminmax.runs.advice_text import after_training
 from fedminmax.runs.convergence import no_gain_yet
 from fedminmax.runs.layout import CARD_FILE
@@ -83,13 +83,13 @@ def change_section(results: Results) -> str:
 
 
 def personal_section(results: Results) -> str:
-    """Return the section with the metrics of the holders' own models, if there are any."""
+    """Return the section with the metrics of the sites' own models, if there are any."""
     own = results.personal
     if own is None or not own.rows:
         return ""
     return (
-        "## Personal models\n\nEach holder also keeps its own model, which is not in this "
-        f"folder. Each is measured on its holder's test rows, {own.rows:,} in total; intervals and "
+        "## Personal models\n\nEach site also keeps its own model, which is not in this "
+        f"folder. Each is measured on its site's test rows, {own.rows:,} in total; intervals and "
         f"stars as above.\n\n{_table(results, own)}"
     )
 
@@ -189,11 +189,11 @@ def _data(saved: SavedModel, census: CensusFile) -> str:
             group,
             f"{_column(census.train, number):,}",
             f"{_column([*census.test, *others], number):,}",
-            f"{sum(line[number] > 0 for line in census.train)} of {len(census.holders)}",
+            f"{sum(line[number] > 0 for line in census.train)} of {len(census.sites)}",
         ]
         for number, group in enumerate(saved.groups)
     ]
-    table = markdown_table(["group", "training rows", "test rows", "holders that have it"], lines)
+    table = markdown_table(["group", "training rows", "test rows", "sites that have it"], lines)
     return (
         f"## Groups and rows\n\nGroups are the values of {protected} that occur in training; the "
         f"model {sees}.\n\n{table}"
@@ -209,7 +209,7 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
     return (
         "## Training\n\n"
         f"- method: {method.name} ({method.key}; {options or 'no options'})\n"
-        f"- {counted(method.rounds, 'round')}, share of holders in each {method.participation:g}, "
+        f"- {counted(method.rounds, 'round')}, share of sites in each {method.participation:g}, "
         f"{results.gradient_evaluations:,} gradient evaluations, "
         f"{duration_text(results.seconds)}\n"
         f"- loss: {saved.loss}; answer: {_answer(saved)}\n"
@@ -230,10 +230,10 @@ def _answer(saved: SavedModel) -> str:
 
 
 def _seen_by_the_server(results: Results, card: MethodCard) -> str:
-    if results.sites is not None and results.secure_sums is not None:
+    if results.sites is not None and results.secure_aggregation is not None:
         return (
             f"the rows stayed at {counted(len(results.sites), 'site')}; their sums were masked: "
-            f"{masked_words(results.secure_sums)}, for the encoding, the rounds and the test "
+            f"{masked_words(results.secure_aggregation)}, for the encoding, the rounds and the test "
             "results"
         )
     if results.sites is not None:
@@ -242,7 +242,7 @@ def _seen_by_the_server(results: Results, card: MethodCard) -> str:
             "site's individual replies, and sums and counts for the encoding and the test results"
         )
     return (
-        f"what a server would see of each holder: {card.reveals}, and sums and counts for the "
+        f"what a server would see of each site: {card.reveals}, and sums and counts for the "
         "encoding; in this run one process read all files"
     )
 

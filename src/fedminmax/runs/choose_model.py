@@ -1,6 +1,6 @@
 """Decide for ``kind = "auto"`` which of a configuration's models to train, by validation rows.
 
-Every holder sets a share of its training rows aside. Both models are trained on the others by the
+Every site sets a share of its training rows aside. Both models are trained on the others by the
 configuration's method, and compared on the rows that were set aside (``metrics.model_choice``). The
 chosen model is then trained on all rows. Everything follows from the configuration and the files,
 so a run that continues decides the same again.
@@ -19,7 +19,6 @@ from fedminmax.core.text import counted
 from fedminmax.core.validation import SMALL_GROUPS, ValidationRisk
 from fedminmax.data.tables.config import ModelChoice, TableConfig
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
-from fedminmax.federation.train import Round, train
 from fedminmax.metrics.model_choice import (
     DEFAULT_SHARE_FOR_CHOICE,
     ComparedModels,
@@ -28,6 +27,7 @@ from fedminmax.metrics.model_choice import (
 from fedminmax.runs.plan import federate, plan_table_runs
 from fedminmax.runs.records import ComparedModel, ModelsOfRun
 from fedminmax.runs.remarks import LOSS_NAMES
+from fedminmax.training.train import Round, train
 
 
 @dataclass(frozen=True, eq=False)

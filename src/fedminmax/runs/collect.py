@@ -18,12 +18,11 @@ from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.data.tables.groups import GroupKey
 from fedminmax.data.tables.load import size_warnings, small_group_remarks
-from fedminmax.federation.checkpoint import checkpoint_paths
-from fedminmax.federation.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
-from fedminmax.federation.server.log import ROUNDS_FILE, NetworkRound
-from fedminmax.federation.server.run import read_outcome
-from fedminmax.federation.wire.plan import UNMASKED_WORDS, NetworkPlan, masked_words, task_of
 from fedminmax.metrics.sums import metrics_from_sums, paired_sums_of
+from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
+from fedminmax.network.server.log import ROUNDS_FILE, NetworkRound
+from fedminmax.network.server.run import read_outcome
+from fedminmax.network.wire.plan import UNMASKED_WORDS, NetworkPlan, masked_words, task_of
 from fedminmax.runs.advise import add_advice
 from fedminmax.runs.card import write_card
 from fedminmax.runs.fetched import FinishedRun, MeasuredTests, finished_runs, measured_tests
@@ -43,6 +42,7 @@ from fedminmax.runs.records import (
 from fedminmax.runs.remarks import with_proof
 from fedminmax.runs.results import Remarks, TrainingFacts, results_of, today, write_results
 from fedminmax.runs.round_log import RoundRecord
+from fedminmax.training.checkpoint import checkpoint_paths
 
 # Warn if one of three or more sites has more than this share of all rows.
 LARGE_SHARE = 0.9
@@ -62,8 +62,8 @@ def remarks_on(
         if count < len(rounds) and all(run.participation == 1.0 for run in plan.runs)
     ]
     seen = f"sums were not masked: {UNMASKED_WORDS}"
-    if plan.secure_sums is not None:
-        words = masked_words(plan.secure_sums.threshold)
+    if plan.secure_aggregation is not None:
+        words = masked_words(plan.secure_aggregation.threshold)
         seen = f"masked sums: {words}; how many rows each site has is not known"
     noisy = []
     if plan.privacy is not None:
@@ -122,12 +122,12 @@ def census_of_sites(plan: NetworkPlan, agreed: Agreed, tests: MeasuredTests) -> 
     """Return the rows of each group, by site and by owner of a test file."""
     return CensusFile(
         format=FORMAT,
-        holders=plan.holders,
+        sites=plan.senders,
         groups=agreed.encoding.group_names,
         small_groups=agreed.encoding.small_group_names,
-        train=tuple(map(tuple, agreed.rows(plan.holders).tolist())),
+        train=tuple(map(tuple, agreed.rows(plan.senders).tolist())),
         test=tuple(map(tuple, tests.by_site.tolist())),
-        validation=tuple(map(tuple, agreed.validation_rows(plan.holders).tolist())),
+        validation=tuple(map(tuple, agreed.validation_rows(plan.senders).tolist())),
         other_tests=tests.of_files,
     )
 
@@ -162,8 +162,8 @@ def results_of_runs(
             last = replace(last, certificate=proof.certificate.in_units(run.unit))
         own = with_proof(results_of(run.saved, _facts(run, plan, census), test, remarks), last)
         further: dict[str, object] = {"sites": sites_of(run.rounds, plan)}
-        if plan.secure_sums is not None:
-            further["secure_sums"] = plan.secure_sums.threshold
+        if plan.secure_aggregation is not None:
+            further["secure_aggregation"] = plan.secure_aggregation.threshold
         if run.validation is not None:
             further["validation"] = run.validation
         merged = _merged(run.saved, tests, number)
@@ -179,7 +179,7 @@ def results_of_runs(
             census=census,
             rounds=records,
             counted=run.rounds,
-            masked=plan.secure_sums is not None,
+            masked=plan.secure_aggregation is not None,
             fixed_rounds=plan.privacy is not None,
         )
         results.append(own)
@@ -241,7 +241,7 @@ def collect_network_run(
 ) -> list[Results]:
     """Write the run folder from what the coordinator fetched; return each run's results.
 
-    ``spent`` is what all runs on the same files have spent of a promise of privacy, if known.
+    ``spent`` is what all runs on the same files have spent of a privacy guarantee, if known.
     """
     agreed = read_agreement(fetched / AGREEMENT_FILE)
     if agreed is None:

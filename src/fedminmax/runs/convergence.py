@@ -43,7 +43,7 @@ def verdict(name: str, found: Convergence, option: str = "--rounds", *, convex: 
 
 
 def short_verdict(found: Convergence | None) -> str:
-    """Return a short form for a table; None under a promise of privacy, where noise hides it."""
+    """Return a short form for a table; None under a privacy guarantee, where noise hides it."""
     if found is None:
         return "unknown"
     if found.reason == BY_VALIDATION:

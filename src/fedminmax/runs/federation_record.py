@@ -14,9 +14,9 @@ from fedminmax import __version__
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.config import TableConfig, adjusted, read_config
-from fedminmax.federation.planned_runs import plan_of_config
-from fedminmax.federation.wire.plan import NetworkPlan, SiteRules, plan_adapter
-from fedminmax.federation.wire.plan_checks import noise_fault, privacy_fault, secure_sums_fault
+from fedminmax.network.planned_runs import plan_of_config
+from fedminmax.network.wire.plan import NetworkPlan, SiteRules, plan_adapter
+from fedminmax.network.wire.plan_checks import noise_fault, privacy_fault, secure_sums_fault
 from fedminmax.runs.layout import (
     BASELINE_FOLDER,
     CONFIG_FILE,
@@ -36,7 +36,7 @@ NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+")
 class FederationRecord:
     """One run: its name at the server, its configuration and kit, and the sites that take part.
 
-    Without a kit, server and sites are processes of this machine. ``secure_sums`` is None until it
+    Without a kit, server and sites are processes of this machine. ``secure_aggregation`` is None until it
     is decided.
     """
 
@@ -51,7 +51,7 @@ class FederationRecord:
     patience: int | None = None
     gap: float | None = None
     certify: bool = False
-    secure_sums: bool | None = None
+    secure_aggregation: bool | None = None
 
     def read_config(self) -> TableConfig:
         """Read the configuration, with the options of the command applied."""
@@ -62,7 +62,7 @@ class FederationRecord:
             patience=self.patience,
             gap=self.gap,
             certify=self.certify,
-            secure_sums=self.secure_sums,
+            secure_aggregation=self.secure_aggregation,
         )
         if self.kit is not None:
             check_for_sites(config)
@@ -70,7 +70,7 @@ class FederationRecord:
 
 
 def check_for_sites(config: TableConfig) -> None:
-    """Refuse a configuration whose promise of privacy cannot be kept between real sites."""
+    """Refuse a configuration whose privacy guarantee cannot be kept between real sites."""
     if config.privacy is not None and config.privacy.limit is not None:
         raise InputError(
             "[privacy] limit is kept beside the files that this computer reads, and between sites "
@@ -92,7 +92,7 @@ def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
     fault = secure_sums_fault(plan)
     if fault is not None:
         raise InputError(
-            f"secure_sums: {fault}; correct that, or write secure_sums = false in [federation] of "
+            f"secure_aggregation: {fault}; correct that, or write secure_aggregation = false in [federation] of "
             "the configuration: the server then sees every site's replies, and every site has to "
             "check it again"
         )
@@ -109,13 +109,13 @@ def with_masks_decided(
 
     A run that began keeps what it began with, whatever the default is now.
     """
-    said = record.secure_sums
+    said = record.secure_aggregation
     if said is None:
-        # Whether a promise of privacy can be kept depends on what is decided here.
-        said = read_config(record.config).secure_sums
+        # Whether a privacy guarantee can be kept depends on what is decided here.
+        said = read_config(record.config).secure_aggregation
     if said is None and (folder / PLACE / RECORD_FILE).exists():
-        said = read_federation_record(folder).secure_sums
-    return replace(record, secure_sums=default if said is None else said)
+        said = read_federation_record(folder).secure_aggregation
+    return replace(record, secure_aggregation=default if said is None else said)
 
 
 def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:

@@ -22,11 +22,16 @@ from fedminmax.core.workspace import model_with
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.sources import read_source
-from fedminmax.federation.planned_runs import with_rate
-from fedminmax.federation.server.agreement import Agreed
-from fedminmax.federation.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
-from fedminmax.federation.server.measure import by_group, read_measured
-from fedminmax.federation.server.run import (
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.method import SelectingState
+from fedminmax.metrics.row_scores import stacked
+from fedminmax.metrics.score_rows import metric_names, score_rows
+from fedminmax.metrics.sums import ScoreSums, sum_scores
+from fedminmax.network.planned_runs import with_rate
+from fedminmax.network.server.agreement import Agreed
+from fedminmax.network.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
+from fedminmax.network.server.measure import by_group, read_measured
+from fedminmax.network.server.run import (
     ProofResult,
     read_alternative_model,
     read_members,
@@ -34,12 +39,7 @@ from fedminmax.federation.server.run import (
     read_validation,
     run_folder,
 )
-from fedminmax.federation.wire.plan import NetworkPlan, task_of
-from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.method import SelectingState
-from fedminmax.metrics.row_scores import stacked
-from fedminmax.metrics.score_rows import metric_names, score_rows
-from fedminmax.metrics.sums import ScoreSums, sum_scores
+from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.runs.layout import BASELINE_FOLDER
 from fedminmax.runs.model import SavedModel, mixed_model
 from fedminmax.runs.plan import CHOSEN, TableRun
@@ -76,7 +76,7 @@ class FinishedRun:
             self.rounds,
             self.unit,
             sites=plan.sites,
-            masked=plan.secure_sums is not None,
+            masked=plan.secure_aggregation is not None,
             weights_over=self.table_run.card.weights.value,
         )
 
@@ -183,8 +183,8 @@ def measured_tests(
             by_owner[part.owner] = by_owner[part.owner] + own if part.owner in by_owner else own
     by_site = measured.rows.clone()
     counts = {owner: by_group(sums, encoding)[0].counts for owner, sums in by_owner.items()}
-    for owner in set(by_owner) & set(plan.holders):
-        by_site[plan.holders.index(owner)] += counts[owner]
+    for owner in set(by_owner) & set(plan.senders):
+        by_site[plan.senders.index(owner)] += counts[owner]
     sums, merged = by_group(reduce(add, by_owner.values(), measured.sums), encoding)
     return MeasuredTests(
         metric_names(encoding),
@@ -194,6 +194,6 @@ def measured_tests(
         {
             owner: tuple(int(count) for count in own)
             for owner, own in counts.items()
-            if owner not in plan.holders
+            if owner not in plan.senders
         },
     )

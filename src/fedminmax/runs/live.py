@@ -91,9 +91,9 @@ class LiveRun:
     groups: tuple[str, ...] = ()
     small_groups: tuple[str, ...] = ()
     group_rows: tuple[int, ...] = ()
-    holders: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()
     models: tuple[LiveModel, ...] = ()
-    sites: tuple[LiveSite, ...] = ()
+    site_progress: tuple[LiveSite, ...] = ()
     threshold: int | None = None
     privacy: Privacy | PrivacyOfRun | None = None
     notices: tuple[str, ...] = ()

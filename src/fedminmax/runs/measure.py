@@ -1,9 +1,9 @@
 """Measure saved models by group on test rows, for results.json and for tables.
 
 Four things are measured here: a model on its own test rows, its change from the baseline, the
-holders' personal models, and a trained model on further files. The change (section "change" of
+sites' personal models, and a trained model on further files. The change (section "change" of
 results.json) is the method's metrics minus its baseline's, row by row. Each personal model is
-measured on its own holder's test rows.
+measured on its own site's test rows.
 """
 
 import math
@@ -29,7 +29,6 @@ from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.read_file import name_without_ending
 from fedminmax.data.tables.sources import format_of_file, read_source
 from fedminmax.data.tables.wording import listed
-from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup, measure_scores
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS, NO_ESTIMATE, Estimate
 from fedminmax.metrics.paired_change import paired_change
@@ -51,8 +50,9 @@ from fedminmax.runs.records import (
     Metric,
     Results,
 )
+from fedminmax.training.simulation import Simulation
 
-OWN_MODEL = "the holder's own model"
+OWN_MODEL = "the site's own model"
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,16 +302,16 @@ def _named(baseline: Results) -> BaselineOfChange:
 def measure_personal(
     common: SavedModel,
     tables: FederatedTables,
-    federation: InProcessFederation,
+    federation: Simulation,
     kept: Tensor,
 ) -> tuple[Measured, list[str]]:
-    """Return metrics by group over all holders' test rows, and notes about them.
+    """Return metrics by group over all sites' test rows, and notes about them.
 
-    ``kept`` has a row of parameters for each holder; ``common`` is the shared model.
+    ``kept`` has a row of parameters for each site; ``common`` is the shared model.
     """
     own_models = {
-        holder: replace(common, model=federation.model(own).cpu(), members=1, iterate=OWN_MODEL)
-        for holder, own in zip(tables.holders, kept, strict=True)
+        site: replace(common, model=federation.model(own).cpu(), members=1, iterate=OWN_MODEL)
+        for site, own in zip(tables.sites, kept, strict=True)
     }
     measured = [
         (own_models[part.owner], part.examples)
@@ -322,7 +322,7 @@ def measure_personal(
     notes = []
     if others:
         notes.append(
-            f"test rows of {listed(others)} belong to no holder: personal models are not measured "
+            f"test rows of {listed(others)} belong to no site: personal models are not measured "
             "on them"
         )
     if not measured:

@@ -25,14 +25,14 @@ from fedminmax.core.workers import usable_device
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.planned_runs import needs_learning_rate, planned_runs, with_rate
 from fedminmax.methods.card import MethodCard
 from fedminmax.methods.catalogue import CARDS, goal_of
 from fedminmax.methods.method import AnyMethod
+from fedminmax.network.planned_runs import needs_learning_rate, planned_runs, with_rate
 from fedminmax.runs.layout import BASELINE_FOLDER
 from fedminmax.runs.records import FORMAT, CensusFile, MethodOfRun, ValidationOfRun
 from fedminmax.runs.round_log import RoundRecord
+from fedminmax.training.simulation import Simulation
 
 # Used in place of an iterate's name.
 CHOSEN = "chosen by the method"
@@ -98,12 +98,10 @@ class TableRun:
         return stopped_by_validation(found)
 
 
-def plan_table_runs(
-    config: TableConfig, federation: InProcessFederation, folder: Path
-) -> list[TableRun]:
+def plan_table_runs(config: TableConfig, federation: Simulation, folder: Path) -> list[TableRun]:
     """Return the configuration's runs with their folders: the method's, then the baseline's."""
     runs = planned_runs(config.method)
-    # Under a promise of privacy it depends on noise, and is chosen when the run starts.
+    # Under a privacy guarantee it depends on noise, and is chosen when the run starts.
     if needs_learning_rate(runs) and config.privacy is None:
         runs = with_rate(runs, repr(federation.safe_learning_rate))
     folders = (folder, folder / BASELINE_FOLDER)
@@ -127,17 +125,17 @@ def _plain(value: Any) -> object:
 
 def federate(
     config: TableConfig, tables: FederatedTables, device: str, noise_key: bytes | None = None
-) -> InProcessFederation:
-    """Build the federation of the holders' encoded rows and the initial model."""
+) -> Simulation:
+    """Build the federation of the sites' encoded rows and the initial model."""
     encoding = tables.encoding
     with torch_seeded(config.seed, Purpose.INITIALISATION):
         model = linear_or_mlp(len(encoding.names), encoding.outputs, config.model.hidden)
     model.to(usable_device(device))
     validation = [_given(part) for part in tables.validation]
     with warnings.catch_warnings():
-        # A holder whose rows were all skipped is already named in the notes.
-        warnings.filterwarnings("ignore", message="holder .* has no rows")
-        return InProcessFederation(
+        # A site whose rows were all skipped is already named in the notes.
+        warnings.filterwarnings("ignore", message="site .* has no rows")
+        return Simulation(
             model,
             LOSSES_BY_NAME[config.model.loss],
             [_given(part) for part in tables.train],
@@ -156,17 +154,17 @@ def _given(part: OwnedExamples) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def census_of(tables: FederatedTables) -> CensusFile:
-    """Count rows by holder and group; test files that no holder owns are listed separately."""
-    holders, groups = tables.holders, len(tables.group_names)
-    others = [part for part in tables.test if part.owner not in holders]
+    """Count rows by site and group; test files that no site owns are listed separately."""
+    sites, groups = tables.sites, len(tables.group_names)
+    others = [part for part in tables.test if part.owner not in sites]
     return CensusFile(
         format=FORMAT,
-        holders=holders,
+        sites=sites,
         groups=tables.group_names,
         small_groups=tables.encoding.small_group_names,
-        train=tuple(_counts(tables.train, holder, groups) for holder in holders),
-        test=tuple(_counts(tables.test, holder, groups) for holder in holders),
-        validation=tuple(_counts(tables.validation, holder, groups) for holder in holders)
+        train=tuple(_counts(tables.train, site, groups) for site in sites),
+        test=tuple(_counts(tables.test, site, groups) for site in sites),
+        validation=tuple(_counts(tables.validation, site, groups) for site in sites)
         if tables.validation
         else (),
         other_tests={part.owner: _counts(others, part.owner, groups) for part in others},
@@ -180,7 +178,7 @@ def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[
         "data": {
             "target": schema.target.column,
             "classes": list(schema.target.classes),
-            "holders": list(tables.holders),
+            "sites": list(tables.sites),
             "held_out": config.held_out,
             "validation": config.validation,
             "digest": _digest(tables),

@@ -1,4 +1,4 @@
-"""The promise of privacy of runs on tables: what was spent on which data, and what it says.
+"""The privacy guarantee of runs on tables: what was spent on which data, and what it says.
 
 Between sites each keeps its own ledger (``federation.site.privacy``). Where one computer reads all
 files, a ledger lies beside the first training file: a line for each run, with the digest of the
@@ -26,13 +26,13 @@ from fedminmax.core.privacy.ledger import (
 from fedminmax.core.privacy.mechanism import Mechanism, Privacy, Unit
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.secure.noisy_answers import mechanism_of_plan
-from fedminmax.federation.server.agreement import Agreed
-from fedminmax.federation.server.noisy_census import agreed_minimum_group
-from fedminmax.federation.wire.plan import NetworkPlan
+from fedminmax.network.secure.noisy_answers import mechanism_of_plan
+from fedminmax.network.server.agreement import Agreed
+from fedminmax.network.server.noisy_census import agreed_minimum_group
+from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.runs.records import PrivacyOfRun, Results
 from fedminmax.runs.results import today
+from fedminmax.training.simulation import Simulation
 
 KEY_FILE, LEDGER_FILE = "noise.key", "fedminmax-privacy.jsonl"
 KEY_BYTES = 32
@@ -111,7 +111,7 @@ def spend(config: TableConfig, run: str) -> None:
         ) from error
 
 
-def privacy_of_run(config: TableConfig, federation: InProcessFederation) -> PrivacyOfRun:
+def privacy_of_run(config: TableConfig, federation: Simulation) -> PrivacyOfRun:
     """Return what results say of the promise."""
     return _of_run(federation.mechanism, federation.census.minimum_group, spent_on_files(config))
 
@@ -146,7 +146,7 @@ def promise_words(own: Privacy | PrivacyOfRun) -> str:
     unit = own.unit.value if isinstance(own.unit, Unit) else own.unit
     hidden = "one training row" if unit == Unit.ROW.value else "all that one site has"
     colluding = (
-        f", even if {counted(own.colluding, 'holder')} disclose their noise or are missing"
+        f", even if {counted(own.colluding, 'site')} disclose their noise or are missing"
         if own.colluding
         else ""
     )

@@ -166,7 +166,7 @@ class ProofOfRun(BaseModel):
 class RiskAfterRound(BaseModel):
     """The validation risk that judges the model after a round, and whose it is.
 
-    That is the worst group, all rows or the worst holder; None is all small groups together.
+    That is the worst group, all rows or the worst site; None is all small groups together.
     """
 
     model_config = FROZEN
@@ -223,7 +223,7 @@ class SiteOfRun(BaseModel):
 
 
 class ReachOfRun(BaseModel):
-    """The final group weights, and their distance to the hull of the holders' mixes."""
+    """The final group weights, and their distance to the hull of the sites' mixes."""
 
     model_config = FROZEN
     weights: tuple[float, ...]
@@ -250,7 +250,7 @@ class PrivacyOfRun(BaseModel):
 
 
 class CostOfRun(BaseModel):
-    """Bytes per holder and round, as computed before training; over a network also as measured.
+    """Bytes per site and round, as computed before training; over a network also as measured.
 
     ``usual_rounds`` is the estimated range of rounds that such a run needs.
     """
@@ -276,7 +276,7 @@ class Results(BaseModel):
 
     ``small_groups`` had too few training rows to be trained for; ``merged`` are those merged into
     one group. ``gap_left`` is the share of the worst training risk that was left to gain, if the
-    method knows it; ``proof`` proves it. Where sums were masked, ``secure_sums`` is over
+    method knows it; ``proof`` proves it. Where sums were masked, ``secure_aggregation`` is over
     how many sites totals were, at least. ``models`` says why kind = "auto" chose this model.
     """
 
@@ -306,7 +306,7 @@ class Results(BaseModel):
     personal: Measured | None = None
     merged: MergedOfRun | None = None
     sites: tuple[SiteOfRun, ...] | None = None
-    secure_sums: Count | None = None
+    secure_aggregation: Count | None = None
     change: ChangeOfRun | None = None
     reach: ReachOfRun | None = None
     cost: CostOfRun | None = None
@@ -344,7 +344,7 @@ class Results(BaseModel):
 
 
 class CensusFile(BaseModel):
-    """census.json: rows by holder and group; test files may have other owners.
+    """census.json: rows by site and group; test files may have other owners.
 
     ``small_groups`` had too few training rows to be trained for. ``validation`` is empty if no
     rows are held out to choose the round by.
@@ -352,7 +352,7 @@ class CensusFile(BaseModel):
 
     model_config = FROZEN
     format: Literal[1]
-    holders: Annotated[tuple[str, ...], Field(min_length=1)]
+    sites: Annotated[tuple[str, ...], Field(min_length=1)]
     groups: tuple[str, ...]
     small_groups: tuple[str, ...] = ()
     train: tuple[tuple[Count, ...], ...]

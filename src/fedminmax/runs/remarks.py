@@ -1,6 +1,6 @@
 """Remarks on a run's answer: has it converged, what is proved, and what validation rows chose.
 
-A proof bounds the worst group's (or holder's) training risk from below. All remarks are stored as
+A proof bounds the worst group's (or site's) training risk from below. All remarks are stored as
 data in the results and formatted as text for the user.
 """
 
@@ -12,7 +12,7 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import CONVEX_LOSSES
 from fedminmax.core.text import counted
-from fedminmax.core.validation import ALL_ROWS, ONE_HOLDER, SMALL_GROUPS, ValidationRisk
+from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, ValidationRisk
 from fedminmax.runs.convergence import MIN_SHOWN, verdict
 from fedminmax.runs.records import ProofOfRun, Results, RiskAfterRound, ValidationOfRun
 from fedminmax.runs.round_log import RoundRecord
@@ -25,7 +25,7 @@ LOSS_NAMES = {
     "squared_error": "mean squared error",
 }
 # Whose validation risk it is, if it is no group's.
-OTHERS = {SMALL_GROUPS: None, ALL_ROWS: "all rows", ONE_HOLDER: "worst holder"}
+OTHERS = {SMALL_GROUPS: None, ALL_ROWS: "all rows", ONE_SITE: "worst site"}
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 
@@ -44,7 +44,7 @@ def verdict_of(results: Results) -> str:
     if results.convergence is None:
         return (
             f"Whether {results.method.name} has converged cannot be told from sums with noise; the "
-            f"promise of privacy fixed its {counted(results.method.rounds, 'round')} beforehand, "
+            f"privacy guarantee fixed its {counted(results.method.rounds, 'round')} beforehand, "
             "and a new run with more of them has more noise in each."
         )
     convex = results.loss in CONVEX_LOSSES and not results.model.hidden
@@ -118,12 +118,12 @@ def unproved_reason(results: Results) -> str:
         )
     if results.method.participation < 1.0:
         return (
-            "No lower bound on the risk is proved: that needs rounds in which every holder takes "
+            "No lower bound on the risk is proved: that needs rounds in which every site takes "
             "part."
         )
     return (
         "No lower bound on the risk is proved: that needs a ridge in [model], such as 1e-4, rounds "
-        "in which every holder takes part, and few enough features for second derivatives; with "
+        "in which every site takes part, and few enough features for second derivatives; with "
         "more features, --certify proves what one more round can."
     )
 

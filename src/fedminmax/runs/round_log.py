@@ -7,14 +7,14 @@ from typing import Any, Protocol, Self
 
 from fedminmax.core.certificate import Certificate, certificate_from_json
 from fedminmax.core.json_log import with_tuples
-from fedminmax.federation.server.log import NetworkRound
+from fedminmax.network.server.log import NetworkRound
 
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round: training risks at its start (None: no holder had the group), weights after it.
+    """One round: training risks at its start (None: no site had the group), weights after it.
 
-    ``weights_over`` says what the weights belong to: "groups", "holders", "groups and classes"
+    ``weights_over`` says what the weights belong to: "groups", "sites", "groups and classes"
     or "nothing". ``gradient_evaluations`` counts from the start of the run.
     ``remaining`` is the share of the worst risk that is left to gain, if the method knows it, and
     ``certificate`` what is proved about the answer after the round. ``validation_risks`` are those
@@ -47,7 +47,7 @@ class RoundRecord:
 
 
 def in_unit(risks: Sequence[float | None], unit: float) -> tuple[float | None, ...]:
-    """Return risks in the target's unit, squared; None for a group that no holder had."""
+    """Return risks in the target's unit, squared; None for a group that no site had."""
     return tuple(None if risk is None or math.isnan(risk) else risk * unit for risk in risks)
 
 
@@ -60,7 +60,7 @@ def network_records(
     weights_over: str,
 ) -> list[RoundRecord]:
     """Return rounds over a network as a run in one process writes them, in the target's unit."""
-    # A masked total is that of one holder.
+    # A masked total is that of one site.
     places = {site: 0 if masked else place for place, site in enumerate(sites)}
     seconds = 0.0
     records = []

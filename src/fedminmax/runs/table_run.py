@@ -21,13 +21,8 @@ from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
-from fedminmax.federation.certify import certify, check_certifiable, check_single_answer
-from fedminmax.federation.checkpoint import Stopwatch, restore, train_with_checkpoints
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.planned_runs import planned_runs
-from fedminmax.federation.progress import Progress, answer_of, initial_progress, members_of
-from fedminmax.federation.train import Round, is_out_of_patience
 from fedminmax.methods.method import is_done
+from fedminmax.network.planned_runs import planned_runs
 from fedminmax.runs.advise import add_advice, task_of_tables
 from fedminmax.runs.card import write_card
 from fedminmax.runs.layout import (
@@ -70,6 +65,11 @@ from fedminmax.runs.results import (
     write_results,
 )
 from fedminmax.runs.round_log import RoundRecord, RoundSink, in_unit
+from fedminmax.training.certify import certify, check_certifiable, check_single_answer
+from fedminmax.training.checkpoint import Stopwatch, restore, train_with_checkpoints
+from fedminmax.training.progress import Progress, answer_of, initial_progress, members_of
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round, is_out_of_patience
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class TableJob:
     config_text: str
     _: KW_ONLY
     tables: FederatedTables = field(repr=False)
-    federation: InProcessFederation
+    federation: Simulation
     device: str
     noise_key: bytes | None = field(default=None, repr=False)
     models: ModelsOfRun | None = None
@@ -322,7 +322,7 @@ def _planned(job: TableJob, run: TableRun) -> PlannedFile:
 def _write_held_out(job: TableJob, run: TableRun) -> None:
     """Write which rows were held out for tests or validation, if any.
 
-    Under a promise of privacy each row is drawn by what it contains, and a list would tell of it.
+    Under a privacy guarantee each row is drawn by what it contains, and a list would tell of it.
     """
     held_out, set_aside = job.tables.held_out, job.tables.set_aside
     if job.config.privacy is not None:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import is_held
-from fedminmax.federation.flare.local import SECONDS_TO_START, SERVER
-from fedminmax.federation.flare.observer import ObservedJob, observe_jobs
-from fedminmax.federation.server.disk import CLAIM_FILE
-from fedminmax.federation.server.log import NetworkRound
-from fedminmax.federation.server.news import News, PlannedJob, ProgressReporter
-from fedminmax.federation.server.run import read_outcome
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.network.flare.local import SECONDS_TO_START, SERVER
+from fedminmax.network.flare.observer import ObservedJob, observe_jobs
+from fedminmax.network.server.disk import CLAIM_FILE
+from fedminmax.network.server.log import NetworkRound
+from fedminmax.network.server.news import News, PlannedJob, ProgressReporter
+from fedminmax.network.server.run import read_outcome
 from fedminmax.runs.federation_record import (
     MEMORY,
     PLACE,
@@ -174,9 +174,9 @@ def live_run(place: str, so_far: NewsSoFar, stage: Stage, message: str) -> LiveR
         message,
         groups=tuple(name for name in news.groups if name not in hidden),
         small_groups=hidden,
-        holders=news.planned.sites,
+        sites=news.planned.sites,
         models=models if news.groups else (),
-        sites=_sites(news.planned, so_far.rounds[current]),
+        site_progress=_sites(news.planned, so_far.rounds[current]),
         threshold=news.planned.threshold,
         privacy=news.planned.privacy,
         notices=(news.notice,) if news.notice else (),

@@ -118,9 +118,9 @@ def _live_run(folder: Path, seen: dict[Path, FolderSoFar]) -> LiveRun:
             for place, name in enumerate(census.groups)
             if name not in census.small_groups
         ),
-        holders=census.holders,
+        sites=census.sites,
         models=tuple(model for model in models if model.name),
-        threshold=results[0].secure_sums if results[0] else None,
+        threshold=results[0].secure_aggregation if results[0] else None,
         privacy=begun.privacy if begun else None,
     )
 

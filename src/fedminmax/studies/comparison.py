@@ -15,7 +15,6 @@ from fedminmax.core.files import write_json
 from fedminmax.core.messages import Reveals
 from fedminmax.core.text import counted
 from fedminmax.data.partition import Setting
-from fedminmax.federation.progress import check_reveals, initial_progress
 from fedminmax.methods.card import MethodCard
 from fedminmax.runs.convergence import marked
 from fedminmax.studies.finish import Tick, finish_runs, is_finished, run_folder
@@ -29,6 +28,7 @@ from fedminmax.studies.study import (
     cost_of,
     validation_share,
 )
+from fedminmax.training.progress import check_reveals, initial_progress
 
 # What a method can raise: everything except a full disk or an interruption.
 FAILURES = (DivergedError, InputError, RuntimeError, ValueError, ArithmeticError)
@@ -213,7 +213,7 @@ def summarise_comparison(
 ) -> list[ComparisonRow]:
     """Combine runs that differ only in their seed, in the given order.
 
-    A method whose holders keep their own models has a second line for those.
+    A method whose sites keep their own models has a second line for those.
     """
     runs: dict[tuple[str, str], list[RunResult]] = {}
     for result in results:
@@ -292,7 +292,7 @@ def comparison_notes(failures: Sequence[str], seeds: int, missing: int) -> list[
             "difference between groups in the rate of predictions 1; opportunity gap: the same "
             "among rows with label 1. Model: which iterate is shown; best: that of the round "
             "that validation rows chose; chosen: the method's own choice (for a mixture the mean "
-            "over its members); personal: each holder's own model on its share of the rows."
+            "over its members); personal: each site's own model on its share of the rows."
         )
     ]
     if seeds > 1:

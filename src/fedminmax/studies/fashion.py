@@ -22,7 +22,6 @@ from fedminmax.core.text import markdown_table
 from fedminmax.core.workers import usable_device
 from fedminmax.data.fashion_mnist import GROUP_NAMES, FashionMnist, choose_rows
 from fedminmax.data.partition import Setting
-from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.runs.convergence import marked, notes_on_convergence
 from fedminmax.studies.scores import (
     SAME_OBJECTIVE,
@@ -47,6 +46,7 @@ from fedminmax.studies.study import (
     methods_of_paper,
     plan_runs,
 )
+from fedminmax.training.simulation import Simulation
 
 # Testing the three iterates costs as much as two rounds over 6,000 rows.
 BETWEEN_TESTS = RoundsBetweenTests(one_step=50, fast=10)
@@ -104,7 +104,7 @@ class FashionConfig:
     """Everything that determines a run's numbers; a folder has runs of one configuration."""
 
     rows: int
-    holders: int
+    sites: int
     _: KW_ONLY
     channels: tuple[int, int]
     learning_rate: float
@@ -127,10 +127,8 @@ class FashionStudy:
         """Return the seed of a fold's rows, partition and initialisation."""
         return stream_seed(self.config.seed, Purpose.FOLDS, fold)
 
-    def federation(
-        self, plan: RunPlan, precision: torch.dtype = torch.float32
-    ) -> InProcessFederation:
-        """Draw the fold's rows and model and distribute the rows to the holders."""
+    def federation(self, plan: RunPlan, precision: torch.dtype = torch.float32) -> Simulation:
+        """Draw the fold's rows and model and distribute the rows to the sites."""
         config, seed = self.config, self.fold_seed(plan.fold)
         rows = choose_rows(self.data.train, config.rows, seed)
         with torch_seeded(seed, Purpose.INITIALISATION):
@@ -142,7 +140,7 @@ class FashionStudy:
             brier_loss,
             (rows.x, rows.y, rows.group),
             group_names=GROUP_NAMES,
-            holders=config.holders,
+            sites=config.sites,
             seed=seed,
         )
 
@@ -219,7 +217,7 @@ class FashionRow:
 
     @property
     def label(self) -> str:
-        """The method's name; for FedMinMax with one holder, the paper's name for it."""
+        """The method's name; for FedMinMax with one site, the paper's name for it."""
         return "Centralized MinMax" if self.setting == "centralized" else self.method
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.data.fashion_mnist import GROUP_NAMES
-from fedminmax.federation.checkpoint import read_history
 from fedminmax.report.style import METHOD_COLOURS, SETTING_LINES, new_figure, save_figure
 from fedminmax.runs.layout import HISTORY_FILE, TESTS_FILE
 from fedminmax.studies.comparison import ComparisonRow
@@ -15,6 +14,7 @@ from fedminmax.studies.fashion import FashionRow
 from fedminmax.studies.finish import read_scored_rounds
 from fedminmax.studies.scores import GroupScores, Spread
 from fedminmax.studies.study import RunPlan
+from fedminmax.training.checkpoint import read_history
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -18,15 +18,6 @@ import torch
 from fedminmax.core.convergence import judge_convergence
 from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.core.json_log import JsonLog
-from fedminmax.federation.checkpoint import (
-    HistoryPoint,
-    Stopwatch,
-    read_history,
-    restore,
-    train_with_checkpoints,
-)
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.progress import Progress, answer_of, initial_progress
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import goal_of, pace_of
 from fedminmax.methods.method import JudgingState, SelectingState, is_done
@@ -42,6 +33,15 @@ from fedminmax.studies.scores import (
     write_result,
 )
 from fedminmax.studies.study import RunPlan, Study, papers_iterate
+from fedminmax.training.checkpoint import (
+    HistoryPoint,
+    Stopwatch,
+    read_history,
+    restore,
+    train_with_checkpoints,
+)
+from fedminmax.training.progress import Progress, answer_of, initial_progress
+from fedminmax.training.simulation import Simulation
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _continue_run(study: Study, plan: RunPlan, folder: Path, seconds: float) -> 
 
 
 def _scores(
-    study: Study, federation: InProcessFederation, progress: Progress[Any]
+    study: Study, federation: Simulation, progress: Progress[Any]
 ) -> dict[Iterate, GroupScores]:
     """Test every iterate; the best one so far only if validation rows chose it."""
     chosen = progress.iterates.best.chosen.is_measured
@@ -167,12 +167,12 @@ def _scores(
 def _result(
     study: Study,
     plan: RunPlan,
-    federation: InProcessFederation,
+    federation: Simulation,
     progress: Progress[Any],
     history: Sequence[HistoryPoint],
     watch: Stopwatch,
 ) -> RunResult:
-    """Score a finished run: its iterates, its own choice, its holders' own models."""
+    """Score a finished run: its iterates, its own choice, its sites' own models."""
     state, best = progress.state, progress.iterates.best.chosen
     answer = answer_of(progress, Iterate.BEST if plan.validation else papers_iterate(plan.method))
     shown = answer or papers_iterate(plan.method)
@@ -206,7 +206,7 @@ def _result(
 
 
 def _chosen_scores(
-    study: Study, federation: InProcessFederation, progress: Progress[Any]
+    study: Study, federation: Simulation, progress: Progress[Any]
 ) -> GroupScores | None:
     """Score the model or mixture that the method chose itself; None if it does not choose."""
     if not isinstance(progress.state, SelectingState):
@@ -217,9 +217,9 @@ def _chosen_scores(
 
 
 def _personal_scores(
-    study: Study, federation: InProcessFederation, progress: Progress[Any]
+    study: Study, federation: Simulation, progress: Progress[Any]
 ) -> GroupScores | None:
-    """Score the holders' own models, each on its holder's share of every group's rows."""
+    """Score the sites' own models, each on its site's share of every group's rows."""
     if progress.kept.numel() == 0:
         return None
     counts = federation.census.counts.to(torch.float64)

@@ -1,6 +1,6 @@
 """Check that runs of FedMinMax in different settings are one trajectory.
 
-Papadaki et al. 2021, Lemma 2: in exact arithmetic FedMinMax does not depend on which holder has
+Papadaki et al. 2021, Lemma 2: in exact arithmetic FedMinMax does not depend on which site has
 which rows. In floating point the order of the sums differs. The first rounds show whether the
 difference is only rounding: it is measured, in double and in single precision, before a result of
 one setting is used for the others.
@@ -18,9 +18,9 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
 from fedminmax.core.text import counted
-from fedminmax.federation.train import train
 from fedminmax.methods.method import AnyMethod
 from fedminmax.studies.study import RunPlan, Study
+from fedminmax.training.train import train
 
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
 # Relative differences that rounding can explain, with a margin.

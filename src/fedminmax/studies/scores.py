@@ -84,7 +84,7 @@ def with_fast_lines(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 def notes_on_fast(methods: Iterable[str]) -> list[str]:
     """Explain what the fast methods among these minimise, and how."""
     present = dict.fromkeys(methods)
-    over = {"AFLFast": "holders", "FedAvgFast": "all rows together", "FedMinMaxFast": "groups"}
+    over = {"AFLFast": "sites", "FedAvgFast": "all rows together", "FedMinMaxFast": "groups"}
     parts = [
         f"{name} has {paper}'s objective, over {over[name]}"
         for name, paper in SAME_OBJECTIVE.items()
@@ -119,7 +119,7 @@ class RunResult:
     """The result of one finished run.
 
     ``chosen`` are the scores of the model or mixture that the method chooses itself by training
-    risks, if it does; ``personal`` those of models that holders keep to themselves, if any.
+    risks, if it does; ``personal`` those of models that sites keep to themselves, if any.
     ``gap_left`` is the share of the training risk that was left to gain, if the method knows it.
     ``validation`` is the round that validation rows chose, if there were any.
     """

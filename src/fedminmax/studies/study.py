@@ -11,7 +11,6 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import Loss
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.partition import Setting, partition_by_setting
-from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.card import Pace
@@ -22,10 +21,11 @@ from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.studies.scores import GroupScores
+from fedminmax.training.simulation import Simulation
 
 # A table mixes methods, and so types of state; each method only gets its own.
 StudyMethod = AnyMethod[Any]
-# The setting of FedMinMax with one holder.
+# The setting of FedMinMax with one site.
 CENTRALIZED = "centralized"
 # The fast methods converge in 10 to 100 rounds, or choose one of them.
 FAST_ROUNDS = 100
@@ -48,7 +48,7 @@ class RunPlan:
     ``cost`` is in gradient evaluations, to which its time is proportional; test scores are
     recorded every ``rounds_between_tests`` rounds (0: only at the end). ``label`` distinguishes
     variants of a method; by default it is the method's name. ``validation`` is the share of its
-    rows that each holder holds out to choose the round by.
+    rows that each site holds out to choose the round by.
     """
 
     setting: str
@@ -80,10 +80,8 @@ class Study(Protocol):
     def fold_seed(self, fold: int) -> int:
         """Return the seed of a fold's rows, partition, initialisation and training."""
 
-    def federation(
-        self, plan: RunPlan, precision: torch.dtype = torch.float32
-    ) -> InProcessFederation:
-        """Draw the fold's rows and model and distribute the rows to the holders."""
+    def federation(self, plan: RunPlan, precision: torch.dtype = torch.float32) -> Simulation:
+        """Draw the fold's rows and model and distribute the rows to the sites."""
 
     def scores(self, model: nn.Module) -> GroupScores:
         """Test a trained model."""
@@ -232,13 +230,13 @@ def federation_of(
     rows: tuple[Tensor, Tensor, Tensor],
     *,
     group_names: Sequence[str],
-    holders: int,
+    sites: int,
     seed: int,
-) -> InProcessFederation:
-    """Distribute the rows (x, y, group) to the holders of the plan's setting."""
+) -> Simulation:
+    """Distribute the rows (x, y, group) to the sites of the plan's setting."""
     x, y, group = rows
-    parts = rows_of_holders(plan.setting, group, holders, seed)
-    return InProcessFederation(
+    parts = rows_of_sites(plan.setting, group, sites, seed)
+    return Simulation(
         model,
         loss,
         [(x[part], y[part], group[part]) for part in parts],
@@ -248,8 +246,8 @@ def federation_of(
     )
 
 
-def rows_of_holders(setting: str, group: Tensor, holders: int, seed: int) -> list[Tensor]:
-    """Return each holder's row positions; in the centralized setting one holder has all rows."""
+def rows_of_sites(setting: str, group: Tensor, sites: int, seed: int) -> list[Tensor]:
+    """Return each site's row positions; in the centralized setting one site has all rows."""
     if setting == CENTRALIZED:
         return [torch.arange(len(group))]
-    return partition_by_setting(Setting(setting), group, holders, seed)
+    return partition_by_setting(Setting(setting), group, sites, seed)

@@ -26,7 +26,6 @@ from fedminmax.data.synthetic import (
     expected_risks,
     qffl_risks,
 )
-from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods.qfedavg import QFedAvg
 from fedminmax.runs.convergence import marked, notes_on_convergence
 from fedminmax.studies.scores import (
@@ -48,6 +47,7 @@ from fedminmax.studies.study import (
     methods_of_paper,
     plan_runs,
 )
+from fedminmax.training.simulation import Simulation
 
 HEADERS = (
     *("Setting", "Method", "Worst group", "paper", "opt.", "Best group", "paper", "opt."),
@@ -60,7 +60,7 @@ class SyntheticConfig:
     """Everything that determines a run's numbers; a folder has runs of one configuration."""
 
     rows: int
-    holders: int
+    sites: int
     _: KW_ONLY
     model: str
     hidden: tuple[int, ...]
@@ -90,10 +90,8 @@ class SyntheticStudy:
         """Return the seed of a fold's rows (by seeds), partition and initialisation."""
         return stream_seed(self.config.seed, Purpose.FOLDS, fold)
 
-    def federation(
-        self, plan: RunPlan, precision: torch.dtype = torch.float32
-    ) -> InProcessFederation:
-        """Draw the fold's rows and model and distribute the rows to the holders."""
+    def federation(self, plan: RunPlan, precision: torch.dtype = torch.float32) -> Simulation:
+        """Draw the fold's rows and model and distribute the rows to the sites."""
         config, seed = self.config, self.fold_seed(plan.fold)
         rows = fold_rows(self, plan.fold)
         with torch_seeded(seed, Purpose.INITIALISATION):
@@ -105,7 +103,7 @@ class SyntheticStudy:
             brier_loss,
             (features_of(config, rows.x), rows.y, rows.group),
             group_names=GROUP_NAMES,
-            holders=config.holders,
+            sites=config.sites,
             seed=seed,
         )
 
@@ -210,8 +208,8 @@ PAPER_TABLE_1: dict[tuple[str, str], tuple[float, float]] = {
     ("SSG", "FedMinMax"): (0.451, 0.309),
     ("centralized", "FedMinMax"): (0.451, 0.308),
 }
-# Population optimum of each method's own objective: in ESG every holder has the same risk, so
-# all methods over holders minimise the mean; in SSG they see the groups.
+# Population optimum of each method's own objective: in ESG every site has the same risk, so
+# all methods over sites minimise the mean; in SSG they see the groups.
 OPTIMA: dict[tuple[str, str], GroupRisks] = {
     ("ESG", "AFL"): MEAN_RISKS,
     ("ESG", "FedAvg"): MEAN_RISKS,
@@ -345,7 +343,7 @@ def rows_as_json(rows: list[TableRow]) -> list[dict[str, object]]:
 
 
 def _labels(row: TableRow) -> tuple[str, str]:
-    """Return setting and method; for FedMinMax with one holder, the paper's name for it."""
+    """Return setting and method; for FedMinMax with one site, the paper's name for it."""
     if row.setting == "centralized":
         return "-", "Centralized MinMax"
     return row.setting, row.method

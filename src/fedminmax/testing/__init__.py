@@ -26,14 +26,14 @@ from fedminmax.testing.rounds import (
     check_a_longer_run_begins_with_the_shorter_one,
     check_asking_twice,
     check_full_batches_do_not_depend_on_the_seed,
-    check_holders_shuffle_differently,
     check_later_rounds_do_not_reach_back,
     check_mini_batches_depend_on_the_seed,
     check_nothing_can_be_assigned,
     check_resume,
     check_ridge,
     check_round_risks,
-    check_the_order_of_holders_does_not_matter,
+    check_sites_shuffle_differently,
+    check_the_order_of_sites_does_not_matter,
     check_the_same_seed_gives_the_same_bits,
     check_threads,
     check_what_a_round_hands_out_is_a_copy,
@@ -63,11 +63,11 @@ FOR_ALL: Sequence[Check] = (
 )
 FOR_BATCHES: Sequence[Check] = (
     check_mini_batches_depend_on_the_seed,
-    check_holders_shuffle_differently,
+    check_sites_shuffle_differently,
 )
 WITHOUT_LOTS: Sequence[Check] = (
     check_full_batches_do_not_depend_on_the_seed,
-    check_the_order_of_holders_does_not_matter,
+    check_the_order_of_sites_does_not_matter,
 )
 
 

@@ -17,7 +17,7 @@ Method = AnyMethod[Any]
 class Case:
     """A method, made with a batch size (None: all rows), which one-step methods do not have.
 
-    A method that draws lots at the server is random even with full batches and all holders.
+    A method that draws lots at the server is random even with full batches and all sites.
     ``tolerance`` is how far rounding alone moves the model: near an optimum the risks are flat, and
     what looks ahead gets there.
     """

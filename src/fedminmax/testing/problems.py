@@ -1,4 +1,4 @@
-"""Small problems: rows at holders, and models whose start is known."""
+"""Small problems: rows at sites, and models whose start is known."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss
-from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.training.simulation import Simulation
 
 Rows = tuple[Tensor, Tensor, Tensor]
 Vector = NDArray[np.float64]
@@ -16,9 +16,9 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Softmax regression in float64: holders' rows and theta^0 (weights row by row, then bias)."""
+    """Softmax regression in float64: sites' rows and theta^0 (weights row by row, then bias)."""
 
-    holders: list[Rows]
+    sites: list[Rows]
     start: Vector
     features: int
     classes: int
@@ -38,20 +38,20 @@ class Problem:
         self,
         *,
         fused: bool = True,
-        holders: list[Rows] | None = None,
+        sites: list[Rows] | None = None,
         loss: Loss = brier_loss,
         validation: float = 0.0,
-    ) -> InProcessFederation:
+    ) -> Simulation:
         """Put the rows (or these instead) into the simulation."""
-        return InProcessFederation(
-            self.model(), loss, holders or self.holders, fused=fused, validation=validation
+        return Simulation(
+            self.model(), loss, sites or self.sites, fused=fused, validation=validation
         )
 
     def numpy_rows(self) -> list[tuple[Vector, NDArray[np.int64], NDArray[np.int64]]]:
-        """Return each holder's x, y, group for computations without torch."""
+        """Return each site's x, y, group for computations without torch."""
         return [
             (to_numpy(x), np.array(y.tolist(), dtype=np.int64), np.array(g.tolist(), np.int64))
-            for x, y, g in self.holders
+            for x, y, g in self.sites
         ]
 
     def probabilities(self, theta: Vector, x: Vector) -> Vector:
@@ -71,18 +71,18 @@ class Problem:
 def softmax_problem(
     counts: list[list[int]], *, seed: int = 0, features: int = 2, classes: int = 3
 ) -> Problem:
-    """Draw counts[k][a] rows of group a for holder k, shuffled; each group has its own mean."""
+    """Draw counts[k][a] rows of group a for site k, shuffled; each group has its own mean."""
     rng = np.random.default_rng(seed)
     groups = len(counts[0])
     centres = rng.normal(size=(groups, features))
-    holders = []
+    sites = []
     for row in counts:
         group = rng.permutation(np.repeat(np.arange(groups), row))
         x = centres[group] + rng.normal(size=(len(group), features))
         y = rng.integers(classes, size=len(group))
-        holders.append((torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(group)))
+        sites.append((torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(group)))
     start = rng.normal(size=(features + 1) * classes)
-    return Problem(holders, start, features, classes, groups)
+    return Problem(sites, start, features, classes, groups)
 
 
 def to_numpy(tensor: Tensor) -> Vector:
@@ -90,21 +90,21 @@ def to_numpy(tensor: Tensor) -> Vector:
     return np.array(tensor.tolist(), dtype=np.float64)
 
 
-def three_holders() -> Problem:
-    """Return a small problem in which no holder has all groups."""
+def three_sites() -> Problem:
+    """Return a small problem in which no site has all groups."""
     return softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=2, classes=2)
 
 
-def four_holders() -> Problem:
-    """Return the same with a fourth holder, which has all groups."""
+def four_sites() -> Problem:
+    """Return the same with a fourth site, which has all groups."""
     return softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3], [2, 2, 2]], seed=2, classes=2)
 
 
-def zero_rows(ridge: float) -> InProcessFederation:
-    """Return two holders of rows that say nothing: a ridge alone moves the model."""
+def zero_rows(ridge: float) -> Simulation:
+    """Return two sites of rows that say nothing: a ridge alone moves the model."""
     model = nn.Linear(2, 2, bias=False).double()
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[4.0, -2.0], [-4.0, 2.0]]))
     x = torch.zeros(8, 2, dtype=torch.float64)
     rows = x, torch.tensor([0, 1] * 4), torch.tensor([0, 0, 1, 1] * 2)
-    return InProcessFederation(model, cross_entropy_loss, [rows, rows], ridge=ridge)
+    return Simulation(model, cross_entropy_loss, [rows, rows], ridge=ridge)

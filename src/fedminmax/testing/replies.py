@@ -1,4 +1,4 @@
-"""What holders reply, for any participants, on every path and over the network; and the card."""
+"""What sites reply, for any participants, on every path and over the network; and the card."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,32 +11,32 @@ from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.validation import LossSums
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.per_holder import add_up
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import Round, train
-from fedminmax.federation.wire.checks import ReportedLosses, check_losses, check_reply
-from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.messages import (
-    max_reply_bytes,
-    order_from_bytes,
-    order_to_bytes,
-    sums_from_bytes,
-    sums_to_bytes,
-)
 from fedminmax.methods.card import Pace, Weights
 from fedminmax.methods.method import (
     KeepingMethod,
     StateT,
     SumsMethod,
     VectorMethod,
-    lets_holders_keep,
+    lets_sites_keep,
     needs_each_reply,
     takes_one_step,
 )
 from fedminmax.methods.shared.expected_reply import Sender
+from fedminmax.network.wire.checks import ReportedLosses, check_losses, check_reply
+from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.messages import (
+    max_reply_bytes,
+    order_from_bytes,
+    order_to_bytes,
+    sums_from_bytes,
+    sums_to_bytes,
+)
 from fedminmax.testing.case import Case, Method, require, require_close, require_equal
-from fedminmax.testing.problems import Problem, Rows, four_holders, softmax_problem, three_holders
+from fedminmax.testing.problems import Problem, Rows, four_sites, softmax_problem, three_sites
+from fedminmax.training.per_site import add_up
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import Round, train
 
 
 def check_card(case: Case) -> None:
@@ -51,10 +51,10 @@ def check_card(case: Case) -> None:
     )
     if takes_one_step(method):
         require(case, card.pace is Pace.ONE_STEP, "a method with weigh has the pace ONE_STEP")
-    # Two groups, three holders, two classes: no two kinds of weights are equally many.
+    # Two groups, three sites, two classes: no two kinds of weights are equally many.
     census = Census(torch.tensor([[3, 1], [2, 2], [0, 4]]), classes=2)
     found = len(method.init(torch.zeros(4), census).weights)
-    sizes = {Weights.NONE: 0, Weights.GROUPS: 2, Weights.HOLDERS: 3, Weights.CELLS: 4}
+    sizes = {Weights.NONE: 0, Weights.GROUPS: 2, Weights.SITES: 3, Weights.CELLS: 4}
     require(
         case,
         found == sizes[card.weights],
@@ -70,7 +70,7 @@ ABSENT_COUNTS = [[4, 1, 0], [1, 5, 0], [1, 0, 3], [2, 2, 0]]
 def check_the_absent_keep_their_weight(case: Case) -> None:
     """Not seen in a round is not risk zero: an absent player keeps its weight to the last bit.
 
-    Group 2 lives at holder 2 alone, so it is absent whenever that holder is not drawn.
+    Group 2 lives at site 2 alone, so it is absent whenever that site is not drawn.
     """
     federation = softmax_problem(ABSENT_COUNTS, seed=4, classes=2).federation()
     counts, over = torch.tensor(ABSENT_COUNTS), case.card.weights
@@ -84,9 +84,9 @@ def check_the_absent_keep_their_weight(case: Case) -> None:
             case,
             done.total.group_count,
             counts[seen].sum(dim=0),
-            "group_count is the sum over the holders that took part",
+            "group_count is the sum over the sites that took part",
         )
-        if over not in (Weights.GROUPS, Weights.HOLDERS) or not case.card.absent_keep_weight:
+        if over not in (Weights.GROUPS, Weights.SITES) or not case.card.absent_keep_weight:
             continue
         present = group_seen if over is Weights.GROUPS else seen
         require_equal(
@@ -96,12 +96,12 @@ def check_the_absent_keep_their_weight(case: Case) -> None:
         require(case, abs(total - 1.0) < 1e-12, f"weights add up to {total}, not to 1")
         changes += int((done.weights[present] != weights[present]).sum())
         weights = done.weights
-    if over in (Weights.GROUPS, Weights.HOLDERS) and case.card.absent_keep_weight:
+    if over in (Weights.GROUPS, Weights.SITES) and case.card.absent_keep_weight:
         require(case, changes > 5, "the weights of those that are present do not move")
 
 
 def check_participants(case: Case) -> None:
-    """Half of five holders are three, without repetition, by seed and round alone."""
+    """Half of five sites are three, without repetition, by seed and round alone."""
     problem = softmax_problem([[2, 1], [1, 2], [1, 1], [2, 2], [1, 3]], classes=2)
 
     def drawn(seed: int) -> list[tuple[int, ...]]:
@@ -111,10 +111,10 @@ def check_participants(case: Case) -> None:
 
     first = drawn(3)
     right = all(len(set(own)) == 3 and list(own) == sorted(own) for own in first)
-    require(case, right, f"three of five holders were expected in each round, not {first}")
-    require(case, drawn(3) == first, "the same seed draws other holders")
-    require(case, drawn(4) != first, "another seed draws the same holders")
-    require(case, len(set(first)) > 1, "every round draws the same holders")
+    require(case, right, f"three of five sites were expected in each round, not {first}")
+    require(case, drawn(3) == first, "the same seed draws other sites")
+    require(case, drawn(4) != first, "another seed draws the same sites")
+    require(case, len(set(first)) > 1, "every round draws the same sites")
 
 
 # Two paths, same numbers
@@ -123,8 +123,8 @@ def check_participants(case: Case) -> None:
 def check_fused_equals_plain(
     case: Case, problem: Problem | None = None, participation: float = 1.0, rounds: int = 50
 ) -> None:
-    """One pass over the pooled rows equals one reply per holder; four rounds of local work do."""
-    problem = problem or four_holders()
+    """One pass over the pooled rows equals one reply per site; four rounds of local work do."""
+    problem = problem or four_sites()
     strict = takes_one_step(case.full_batch)
     rounds, method = rounds if strict else 4, case.full_batch
     fused = train(problem.federation(), method, rounds=rounds, participation=participation)
@@ -153,28 +153,28 @@ def _check_same_round(case: Case, fused: Round[Any], plain: Round[Any]) -> None:
     one, other = fused.total, plain.total
     require_close(case, one.step, other.step, "step", rtol=1e-9)
     require_close(case, one.group_loss, other.group_loss, "group_loss")
-    require_close(case, one.holder_loss, other.holder_loss, "holder_loss")
+    require_close(case, one.site_loss, other.site_loss, "site_loss")
     require(case, abs(one.scale - other.scale) <= 1e-12 * abs(other.scale), "scales differ")
     require_equal(case, one.group_count, other.group_count, "group_count on both paths")
-    require_equal(case, one.holder_count, other.holder_count, "holder_count on both paths")
+    require_equal(case, one.site_count, other.site_count, "site_count on both paths")
     evaluations = one.gradient_evaluations, other.gradient_evaluations
     require(case, evaluations[0] == evaluations[1], f"gradient evaluations: {evaluations}")
 
 
 def check_replies_add_up(case: Case) -> None:
     """The reply of many is the sum of the replies of each, for any participants, in any order."""
-    federation, method = three_holders().federation(), case.mini_batch
+    federation, method = three_sites().federation(), case.mini_batch
     order = method.order(initial_progress(federation, method).state, RoundKey(seed=3, round=2))
     backwards = [_ask(federation, method, order, [number]) for number in (2, 1, 0)]
     first = backwards[0]
-    size = float(first.step.norm() + first.statistics.norm() + first.holder_loss.norm())
+    size = float(first.step.norm() + first.statistics.norm() + first.site_loss.norm())
     require(case, size > 1e-3, "a reply of zeros says nothing")
     _check_sum(case, _ask(federation, method, order, [0, 1, 2]), backwards)
     _check_sum(case, _ask(federation, method, order, [0, 2]), [backwards[2], backwards[0]])
 
 
 def _check_sum(case: Case, total: Sums, parts: list[Sums]) -> None:
-    for name in ("step", "group_loss", "group_count", "holder_loss", "holder_count", "statistics"):
+    for name in ("step", "group_loss", "group_count", "site_loss", "site_count", "statistics"):
         expected = torch.stack([getattr(part, name) for part in parts]).sum(dim=0)
         require_close(case, getattr(total, name), expected, f"the sum of {name}", rtol=0)
     for name in ("scale", "curvature", "gradient_evaluations"):
@@ -182,13 +182,11 @@ def _check_sum(case: Case, total: Sums, parts: list[Sums]) -> None:
         require(case, abs(difference) < 1e-12, f"{name} does not add up")
 
 
-def _ask(
-    federation: InProcessFederation, method: Method, order: Order, participants: list[int]
-) -> Sums:
+def _ask(federation: Simulation, method: Method, order: Order, participants: list[int]) -> Sums:
     """Ask a method's first question, whatever its kind, and add up the replies."""
     if needs_each_reply(method):
         return add_up(federation.ask_each(method, order, participants))
-    if lets_holders_keep(method):
+    if lets_sites_keep(method):
         kept = initial_progress(federation, method).kept
         return federation.ask_keeping(method, order, participants, kept)[0]
     return federation.ask(method, order, participants)
@@ -196,11 +194,11 @@ def _ask(
 
 def check_the_network_takes_its_replies(case: Case) -> None:
     """Through bytes and the server's checks, rounds are those of the simulation, bit for bit."""
-    problem, method = three_holders(), case.mini_batch
+    problem, method = three_sites(), case.mini_batch
     for loss in (brier_loss, cross_entropy_loss):
         inner = problem.federation(fused=False, loss=loss)
         try:
-            *_, sent = train(_OverBytes(inner, problem.holders, loss), method, rounds=4)
+            *_, sent = train(_OverBytes(inner, problem.sites, loss), method, rounds=4)
         except RefusedError as error:
             raise AssertionError(
                 f"{case.label}: the server refuses an honest reply: {error}; declare in "
@@ -213,11 +211,9 @@ def check_the_network_takes_its_replies(case: Case) -> None:
 class _OverBytes:
     """A simulation in which orders and replies travel as bytes, and replies are checked."""
 
-    def __init__(self, inner: InProcessFederation, holders: list[Rows], loss: Loss) -> None:
+    def __init__(self, inner: Simulation, sites: list[Rows], loss: Loss) -> None:
         self._inner, self._loss = inner, loss
-        self._lengths = [
-            RowLengths(float((x.square().sum() + len(x)).sqrt())) for x, _, _ in holders
-        ]
+        self._lengths = [RowLengths(float((x.square().sum() + len(x)).sqrt())) for x, _, _ in sites]
         self._told: dict[int, ReportedLosses] = {}
         self.census, self.group_names = inner.census, inner.group_names
         self.initial_parameters = inner.initial_parameters
@@ -260,7 +256,7 @@ class _OverBytes:
         participants: Sequence[int],
         kept: Tensor,
     ) -> tuple[Sums, Tensor]:
-        """Add up the replies; what holders keep does not travel."""
+        """Add up the replies; what sites keep does not travel."""
         replies = []
         for number in participants:
             reply, kept = self._inner.ask_keeping(method, _sent(order), [number], kept)
@@ -272,7 +268,7 @@ class _OverBytes:
         return self._inner.validate(order, participants)
 
     def _read(self, method: Method, order: Order, number: int, reply: Sums) -> Sums:
-        start, census, site = self.initial_parameters, self.census, f"holder {number}"
+        start, census, site = self.initial_parameters, self.census, f"site {number}"
         limit = max_reply_bytes(method, start, census)
         message = sums_to_bytes(reply, 0.0)
         if len(message) > limit:
@@ -282,7 +278,7 @@ class _OverBytes:
         limits = row_limits(layers, order.parameters, self._loss)
         counts = census.counts[number]
         sender = Sender(
-            number, counts, holders=census.holders, limits=limits, lengths=self._lengths[number]
+            number, counts, sites=census.sites, limits=limits, lengths=self._lengths[number]
         )
         check_losses(read, sender, site)
         check_reply(method, order, sender, read, site=site, before=self._told.get(number))

@@ -14,25 +14,25 @@ from torch import Tensor
 from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import mlp
-from fedminmax.federation.checkpoint import load_checkpoint, pack, save_checkpoint
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.progress import initial_progress
-from fedminmax.federation.train import train
 from fedminmax.methods.card import Weights
 from fedminmax.testing.case import Case, Method, require, require_close, require_equal
 from fedminmax.testing.problems import (
     Rows,
-    four_holders,
+    four_sites,
     softmax_problem,
-    three_holders,
+    three_sites,
     to_numpy,
     zero_rows,
 )
+from fedminmax.training.checkpoint import load_checkpoint, pack, save_checkpoint
+from fedminmax.training.progress import initial_progress
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 
 
 def check_nothing_can_be_assigned(case: Case) -> None:
     """Records are frozen: the round, its state, the sums, the method."""
-    done = next(train(three_holders().federation(), case.full_batch, rounds=1))
+    done = next(train(three_sites().federation(), case.full_batch, rounds=1))
     records: list[Any] = [done, done.progress, done.progress.state, done.total, case.full_batch]
     for record in records:
         for field in fields(record):
@@ -46,7 +46,7 @@ def check_nothing_can_be_assigned(case: Case) -> None:
 
 def check_later_rounds_do_not_reach_back(case: Case) -> None:
     """An earlier state is not changed by the rounds after it."""
-    federation = three_holders().federation()
+    federation = three_sites().federation()
     kept = [initial_progress(federation, case.mini_batch)]
     copies = [_copy_of(kept[0])]
     for done in train(federation, case.mini_batch, rounds=6):
@@ -60,7 +60,7 @@ def check_later_rounds_do_not_reach_back(case: Case) -> None:
 
 def check_what_a_round_hands_out_is_a_copy(case: Case) -> None:
     """Changing it in place does not affect the run."""
-    problem = three_holders()
+    problem = three_sites()
     untouched = list(train(problem.federation(), case.mini_batch, rounds=4))
     rounds = train(problem.federation(), case.mini_batch, rounds=4)
     for done, meant in zip(rounds, untouched, strict=True):
@@ -79,7 +79,7 @@ def check_what_a_round_hands_out_is_a_copy(case: Case) -> None:
 
 def check_asking_twice(case: Case) -> None:
     """A reply is a function of the order: neither buffers nor the order itself may remember."""
-    federation = three_holders().federation()
+    federation = three_sites().federation()
     rounds = train(federation, case.mini_batch, rounds=2)
     progress = next(rounds).progress
     once = next(train(federation, case.mini_batch, rounds=2, resume=progress))
@@ -95,7 +95,7 @@ def check_asking_twice(case: Case) -> None:
 
 def check_resume(case: Case) -> None:
     """Saving, stopping and going on from the file equals never having stopped, bit for bit."""
-    problem, method, rounds = four_holders(), case.mini_batch, 12
+    problem, method, rounds = four_sites(), case.mini_batch, 12
     whole = list(train(problem.federation(), method, rounds=rounds, seed=5, participation=0.75))
     for stop in (1, 4, 11):
         with TemporaryDirectory() as folder:
@@ -125,8 +125,8 @@ def check_resume(case: Case) -> None:
 
 def check_a_longer_run_begins_with_the_shorter_one(case: Case) -> None:
     """How many rounds are to come changes nothing."""
-    short = list(train(four_holders().federation(), case.mini_batch, rounds=4))
-    long = list(train(four_holders().federation(), case.mini_batch, rounds=9))
+    short = list(train(four_sites().federation(), case.mini_batch, rounds=4))
+    long = list(train(four_sites().federation(), case.mini_batch, rounds=9))
     for one, other in zip(short, long[:4], strict=True):
         require_equal(case, one.parameters(), other.parameters(), "the model of a shorter run")
 
@@ -170,7 +170,7 @@ def check_ridge(case: Case) -> None:
 
 def check_round_risks(case: Case) -> None:
     """The risks of round t are those of theta^{t-1}, evaluated here without torch."""
-    problem = three_holders()
+    problem = three_sites()
     rows = problem.numpy_rows()
     group = np.concatenate([own for _, _, own in rows])
     theta = problem.start
@@ -189,14 +189,14 @@ def check_round_risks(case: Case) -> None:
 
 
 def _run(method: Method, seed: int, participation: float = 1.0) -> Tensor:
-    federation = four_holders().federation()
+    federation = four_sites().federation()
     rounds = train(federation, method, rounds=5, seed=seed, participation=participation)
     return torch.cat([done.parameters(which) for done in rounds for which in STANDARD_ITERATES])
 
 
 def check_the_same_seed_gives_the_same_bits(case: Case) -> None:
     """Whatever torch's global random state is, which stays as it was."""
-    method, federation = case.mini_batch, four_holders().federation()
+    method, federation = case.mini_batch, four_sites().federation()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         first = _run(method, seed=7, participation=0.5)
@@ -210,10 +210,10 @@ def check_the_same_seed_gives_the_same_bits(case: Case) -> None:
 
 
 def check_who_takes_part_depends_on_the_seed(case: Case) -> None:
-    """With half of the holders in each round, the model depends on the seed."""
+    """With half of the sites in each round, the model depends on the seed."""
     runs = [_run(case.full_batch, seed=seed, participation=0.5) for seed in range(3)]
     same = torch.equal(runs[0], runs[1]) and torch.equal(runs[1], runs[2])
-    require(case, not same, "three seeds give the same model with half of the holders")
+    require(case, not same, "three seeds give the same model with half of the sites")
 
 
 def check_mini_batches_depend_on_the_seed(case: Case) -> None:
@@ -222,35 +222,35 @@ def check_mini_batches_depend_on_the_seed(case: Case) -> None:
     require(case, not same, "two seeds give the same model with batches of 2")
 
 
-def check_holders_shuffle_differently(case: Case) -> None:
+def check_sites_shuffle_differently(case: Case) -> None:
     """With one common shuffle, the mean of two models would be the model of one of them."""
     problem = softmax_problem([[6, 6, 6]], seed=2, classes=2)
-    rows = problem.holders[0]
+    rows = problem.sites[0]
     alone, twins = (
-        next(train(problem.federation(holders=own), case.mini_batch, rounds=1))
+        next(train(problem.federation(sites=own), case.mini_batch, rounds=1))
         for own in ([rows], [rows, rows])
     )
     distance = float((alone.parameters() - twins.parameters()).norm())
-    require(case, distance > 1e-6, "holders with the same rows shuffle them alike")
+    require(case, distance > 1e-6, "sites with the same rows shuffle them alike")
 
 
 def check_full_batches_do_not_depend_on_the_seed(case: Case) -> None:
-    """Without batches and with all holders nothing is random."""
+    """Without batches and with all sites nothing is random."""
     models = _run(case.full_batch, seed=7), _run(case.full_batch, seed=8)
     require_equal(case, *models, "models of two seeds without batches (or say draws_lots=True)")
 
 
-def check_the_order_of_holders_does_not_matter(case: Case) -> None:
-    """Permuting holders permutes their weights and changes nothing else."""
-    problem, order = four_holders(), [2, 0, 3, 1]
-    permuted = [problem.holders[number] for number in order]
+def check_the_order_of_sites_does_not_matter(case: Case) -> None:
+    """Permuting sites permutes their weights and changes nothing else."""
+    problem, order = four_sites(), [2, 0, 3, 1]
+    permuted = [problem.sites[number] for number in order]
     plain = list(train(problem.federation(), case.full_batch, rounds=15))
-    mixed = list(train(problem.federation(holders=permuted), case.full_batch, rounds=15))
+    mixed = list(train(problem.federation(sites=permuted), case.full_batch, rounds=15))
     moved = plain[-1].parameters(Iterate.LAST) - torch.from_numpy(problem.start)
     require(case, float(moved.norm()) > 1e-2, "the model has not moved in 15 rounds")
     for one, other in zip(plain, mixed, strict=True):
-        by_holder = case.card.weights is Weights.HOLDERS
-        weights = one.weights[order] if by_holder else one.weights
+        by_site = case.card.weights is Weights.SITES
+        weights = one.weights[order] if by_site else one.weights
         for found, expected, what in (
             (other.parameters(Iterate.LAST), one.parameters(Iterate.LAST), "models"),
             (other.risks, one.risks, "risks"),
@@ -260,7 +260,7 @@ def check_the_order_of_holders_does_not_matter(case: Case) -> None:
                 case,
                 found,
                 expected,
-                f"{what} in another order of holders",
+                f"{what} in another order of sites",
                 rtol=0,
                 atol=case.tolerance,
             )
@@ -302,7 +302,7 @@ def _run_with_threads(case: Case, threads: int) -> tuple[Tensor, set[int]]:
         torch.manual_seed(0)
         model = mlp(THREAD_FEATURES, 2, (220, 220))  # 51 482 parameters x 100 rows: worth a thread
     torch.set_num_threads(threads)
-    federation = InProcessFederation(model, noting, list(_thread_holders()), fused=False)
+    federation = Simulation(model, noting, list(_thread_sites()), fused=False)
     workers.clear()
     begun.set()
     *_, done = train(federation, case.make(50), rounds=2)
@@ -310,7 +310,7 @@ def _run_with_threads(case: Case, threads: int) -> tuple[Tensor, set[int]]:
     return done.parameters(), workers
 
 
-def _thread_holders() -> Iterator[Rows]:
+def _thread_sites() -> Iterator[Rows]:
     generator = torch.Generator().manual_seed(0)
     for _ in range(5):
         yield (

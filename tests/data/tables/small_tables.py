@@ -27,7 +27,7 @@ CONFIG = """
 target = "ill"
 classes = ["no", "yes"]
 held_out = 0
-[data.holders]
+[data.sites]
 north = "north.csv"
 south = "south.csv"
 [groups]
@@ -63,7 +63,7 @@ def table_of(columns: Mapping[str, Sequence[object]], source: str = "north.csv")
 
 
 def write_files(folder: Path, **texts: str) -> None:
-    """Write CSV files, by default those of both holders, and the configuration."""
+    """Write CSV files, by default those of both sites, and the configuration."""
     for name, text in {"north": NORTH, "south": SOUTH, **texts}.items():
         (folder / f"{name}.csv").write_text(text, encoding="utf-8")
 

@@ -124,35 +124,35 @@ def test_any_name_survives_being_written(name: str) -> None:
             CLASSES,
             f'{CLASSES}\nfile = "all.csv"',
             (
-                "[data] has both of file and [data.holders]; give a file for each holder in "
-                "[data.holders], or one file with its holder_column"
+                "[data] has both of file and [data.sites]; give a file for each site in "
+                "[data.sites], or one file with its site_column"
             ),
         ),
         (
-            '[data.holders]\nnorth = "north.csv"\nsouth = "south.csv"\n',
+            '[data.sites]\nnorth = "north.csv"\nsouth = "south.csv"\n',
             "",
             (
-                "[data] has neither of file and [data.holders]; give a file for each holder in "
-                "[data.holders], or one file with its holder_column"
+                "[data] has neither of file and [data.sites]; give a file for each site in "
+                "[data.sites], or one file with its site_column"
             ),
         ),
         (
             CLASSES,
-            f'{CLASSES}\nholder_column = "ward"',
-            "[data] needs both file and holder_column, or neither of them",
+            f'{CLASSES}\nsite_column = "ward"',
+            "[data] needs both file and site_column, or neither of them",
         ),
         (
             'south = "south.csv"',
             'north = "south.csv"',
             (
-                "the same key is given twice (at line 8, column 20); give each holder and column "
+                "the same key is given twice (at line 8, column 20); give each site and column "
                 "its own name"
             ),
         ),
         (
             'south = "south.csv"',
             'south = "north.csv"',
-            "[data.holders] 'north' and 'south' are both north.csv; give each its own file",
+            "[data.sites] 'north' and 'south' are both north.csv; give each its own file",
         ),
         (
             "held_out = 0",
@@ -185,7 +185,7 @@ def test_any_name_survives_being_written(name: str) -> None:
         (
             "[features.age]",
             "[features.ill]",
-            "[features.ill] is the target, holder or person column; remove this section",
+            "[features.ill] is the target, site or person column; remove this section",
         ),
         (COLUMNS, "columns = []", "[groups] columns is []; give at least one entry"),
         (

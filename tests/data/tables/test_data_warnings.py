@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 
 from fedminmax.core.exact_sums import NO_ROWS, exact_sums
-from fedminmax.data.tables.between_holders import unit_warnings
+from fedminmax.data.tables.between_sites import unit_warnings
 from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.data_warnings import leak_warnings, protected_copy_warnings
-from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.parse_rows import parse_rows
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
+from fedminmax.data.tables.site_summary import SiteSummary
 from tests.data.tables.small_tables import table_of
 
 ROWS = 400
@@ -30,7 +30,7 @@ def warned_columns(
     classes: tuple[str, ...],
     parts: int = 1,
 ) -> set[str]:
-    """The columns that are said to give the target away, of rows that ``parts`` holders share."""
+    """The columns that are said to give the target away, of rows that ``parts`` sites share."""
     categories = CATEGORIES if kind is Kind.CATEGORY else ()
     features = tuple(Feature(name, kind, categories) for name in columns)
     schema = Schema(Target("y", classes), features, (Protected("sex"),))
@@ -122,11 +122,11 @@ def test_few_rows_of_a_class_prove_nothing() -> None:
 def _warnings(folder: Path, **frames: pl.DataFrame) -> str:
     for name, frame in frames.items():
         frame.write_csv(folder / f"{name}.csv")
-    holders = "\n".join(f'{name} = "{name}.csv"' for name in frames)
+    sites = "\n".join(f'{name} = "{name}.csv"' for name in frames)
     config = folder / "fedminmax.toml"
     config.write_text(
         '[data]\ntarget = "ill"\nclasses = ["no", "yes"]\n'
-        f"[data.holders]\n{holders}\n"
+        f"[data.sites]\n{sites}\n"
         '[groups]\ncolumns = ["sex"]\nminimum_size = 1\n[features.dose]\nkind = "numeric"\n'
         '[model]\nkind = "logistic"\n'
     )
@@ -144,7 +144,7 @@ def _patients(seed: int, ill: str | None = None) -> pl.DataFrame:
     )
 
 
-def test_holders_with_the_same_rows(tmp_path: Path) -> None:
+def test_sites_with_the_same_rows(tmp_path: Path) -> None:
     north, west = _patients(0), _patients(1)
     shuffled = north.sample(fraction=1.0, shuffle=True, seed=5)
     other = north.with_columns(pl.col("ill").replace({"no": "yes", "yes": "no"}))
@@ -153,15 +153,15 @@ def test_holders_with_the_same_rows(tmp_path: Path) -> None:
     assert "'north' and 'east' have 30 records in common (of 30 and 30)" in said
 
 
-def test_a_holder_with_one_target(tmp_path: Path) -> None:
+def test_a_site_with_one_target(tmp_path: Path) -> None:
     said = _warnings(tmp_path, north=_patients(0), west=_patients(1, "yes"), east=_patients(2))
     assert "target 'ill' is the same in all training rows of 'west' (24 rows)" in said
     assert "'yes'" not in said
 
 
-def summaries_of(columns: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, HolderSummary]:
+def summaries_of(columns: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, SiteSummary]:
     return {
-        name: HolderSummary(len(own), {"dose": exact_sums(own)}, {}, {}, NO_ROWS)
+        name: SiteSummary(len(own), {"dose": exact_sums(own)}, {}, {}, NO_ROWS)
         for name, own in columns.items()
     }
 
@@ -172,7 +172,7 @@ DOSE = Schema(Target("y", ("no", "yes")), (Feature("dose", Kind.NUMERIC),), (Pro
 @pytest.mark.parametrize(
     ("factor", "warned"), [(1000.0, 1), (0.01, 1), (2.2046, 1), (1 / 2.54, 1), (1.3, 0), (1.0, 0)]
 )
-def test_a_column_in_another_unit_at_one_holder(factor: float, warned: int) -> None:
+def test_a_column_in_another_unit_at_one_site(factor: float, warned: int) -> None:
     generator = np.random.default_rng(0)
     factors = {"north": 1.0, "south": factor, "west": 1.2}
     drawn = {name: own * generator.normal(75, 15, 200) for name, own in factors.items()}
@@ -180,7 +180,7 @@ def test_a_column_in_another_unit_at_one_holder(factor: float, warned: int) -> N
     assert len(found) == warned
     if warned:
         assert found[0].startswith("column 'dose' is about ")
-        assert "at 'south', compared with other holders: check the unit there" in found[0]
+        assert "at 'south', compared with other sites: check the unit there" in found[0]
     few = {name: own[:3] for name, own in drawn.items()}
     assert unit_warnings(summaries_of(few), DOSE) == []
     assert unit_warnings({}, DOSE) == []
@@ -204,7 +204,7 @@ def test_skewed_columns_differ_by_chance_without_a_warning() -> None:
     assert warned == 0
 
 
-def test_half_of_the_records_of_one_holder_are_also_at_another(tmp_path: Path) -> None:
+def test_half_of_the_records_of_one_site_are_also_at_another(tmp_path: Path) -> None:
     north, west = _patients(0), _patients(1)
     mixed = pl.concat([north[:15], west[:15]]).sample(fraction=1.0, shuffle=True, seed=1)
     said = _warnings(tmp_path, north=north, east=mixed)
@@ -214,7 +214,7 @@ def test_half_of_the_records_of_one_holder_are_also_at_another(tmp_path: Path) -
 
 
 def test_records_that_are_alike_by_chance_are_no_overlap(tmp_path: Path) -> None:
-    """Whole doses from 1 to 20: of 800 possible records both holders have most."""
+    """Whole doses from 1 to 20: of 800 possible records both sites have most."""
     frames = {}
     for seed, name in enumerate(("north", "south")):
         generator = np.random.default_rng(seed)
@@ -239,7 +239,9 @@ def test_a_copy_of_a_protected_column_is_named() -> None:
     schema = Schema(Target("y", ("no", "yes")), features, (Protected("sex"),))
     rows = [parse_rows(table_of({name: own.tolist() for name, own in frame.items()}), schema)]
     (said,) = protected_copy_warnings(rows, schema)
-    assert said.startswith("the model sees the protected column 'sex' after all, by columns that")
+    assert said.startswith(
+        "the model sees the sensitive attribute 'sex' after all, by columns that"
+    )
     assert "'gender' (9" in said
     assert "'x'" not in said
     assert protected_copy_warnings(rows, replace(schema, protected_as_features=True)) == []

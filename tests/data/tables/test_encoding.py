@@ -1,4 +1,4 @@
-"""The encoding of many holders is that of pooled rows, bit for bit, and scikit-learn's numbers."""
+"""The encoding of many sites is that of pooled rows, bit for bit, and scikit-learn's numbers."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -23,10 +23,10 @@ from fedminmax.data.tables.encoding import (
     encoding_as_json,
     encoding_from_json,
 )
-from fedminmax.data.tables.holder_summary import HolderSummary, summarise
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_features, parse_rows
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
+from fedminmax.data.tables.site_summary import SiteSummary, summarise
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import SCHEMA, table_of
 
@@ -196,7 +196,7 @@ def refused(**columns: Sequence[object]) -> str:
 
 def test_a_target_with_one_class() -> None:
     assert refused(ill=["no", "no"]) == (
-        "target 'ill' has one class, 'no', in all 2 training rows of all holders; give rows of "
+        "target 'ill' has one class, 'no', in all 2 training rows of all sites; give rows of "
         "another class or choose another target"
     )
 
@@ -219,7 +219,7 @@ def test_a_target_quantity_that_never_changes() -> None:
     }
     rows = parse_rows(table_of(columns), schema)
     assert complaint_of(lambda: encoding_of([rows], schema)) == (
-        "target 'age' is the same in every training row of all holders; there is nothing to learn: "
+        "target 'age' is the same in every training row of all sites; there is nothing to learn: "
         "choose another target"
     )
 
@@ -234,13 +234,13 @@ def test_a_group_that_training_never_saw() -> None:
     train = parse_rows(table_from(ENOUGH[:2]), SCHEMA)
     other = parse_rows(table_from([(1.0, "a", True, "Nonbinary", "no")] * 3), SCHEMA)
     assert complaint_of(lambda: encode(other, encoding_of([train]), "test.csv")) == (
-        "test.csv: group 'Nonbinary' (3 rows) has no training row at any holder; training has "
+        "test.csv: group 'Nonbinary' (3 rows) has no training row at any site; training has "
         "'Female', 'Male': remove these rows, or add such rows to training"
     )
 
 
 def test_summaries_hold_counts_by_group_and_class() -> None:
-    summary: HolderSummary = summarise(parse_rows(table_from(ENOUGH), SCHEMA), SCHEMA)
+    summary: SiteSummary = summarise(parse_rows(table_from(ENOUGH), SCHEMA), SCHEMA)
     assert summary.strata == {(("Female",), 0): 1, (("Male",), 1): 1, (("Male",), 0): 1}
     assert summary.group_counts == {("Female",): 1, ("Male",): 2}
     assert summary.class_counts == {0: 2, 1: 1}

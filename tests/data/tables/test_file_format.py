@@ -25,12 +25,12 @@ from fedminmax.data.tables.propose import InitChoices, Proposal, propose
 from fedminmax.data.tables.read_file import read_table
 from fedminmax.data.tables.schema import Feature, Kind, Schema, Target
 from fedminmax.data.tables.sources import read_source
-from fedminmax.federation.site.policy import read_own_rows
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import PlannedRun
+from fedminmax.network.site.policy import read_own_rows
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.plan import PlannedRun
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import load, table_of, write_config, write_files
-from tests.federation.network_problem import plan_of
+from tests.network.network_problem import plan_of
 
 ANY_SIZE = InitChoices(minimum_category=1)
 # The same four rows as programs and as an office program in German write them.
@@ -132,7 +132,7 @@ def test_categories_with_decimal_commas_are_read_by_value(tmp_path: Path) -> Non
 
 
 def proposed(paths: list[Path]) -> Proposal:
-    return propose(paths, "ill", ["sex"], holder_column=None, choices=ANY_SIZE)
+    return propose(paths, "ill", ["sex"], site_column=None, choices=ANY_SIZE)
 
 
 def test_init_proposes_what_it_finds_and_the_configuration_reads_it(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_init_says_which_dates_it_cannot_tell() -> None:
         ('thousands = "."', "[data] thousands is '.' with decimal '.'"),
         ('encoding = "utf-5"', "[data] encoding is 'utf-5', which is unknown"),
         ('date_format = "%H"', "[data] date_format is '%H', which does not determine a day"),
-        ("[data.formats.nort]\n", "[data.formats.nort] is not a holder or test file; did you mean"),
+        ("[data.formats.nort]\n", "[data.formats.nort] is not a site or test file; did you mean"),
         ('[data.formats.north]\ndecimal = "x"', "[data.formats.north] decimal is 'x'"),
     ],
 )
@@ -299,7 +299,7 @@ def test_a_cell_that_would_wipe_out_a_column(cell: str, tmp_path: Path) -> None:
     assert not any("times as far" in words for words in load(tmp_path, missing).warnings)
     # init says so too, in its file as well, and without the value.
     guess = propose(
-        [tmp_path / "north.csv"], "ill", ["sex"], holder_column=None, choices=ANY_SIZE
+        [tmp_path / "north.csv"], "ill", ["sex"], site_column=None, choices=ANY_SIZE
     ).features["age"]
     assert "1 row is very far from all others" in guess.remark
 

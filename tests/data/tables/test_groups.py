@@ -52,7 +52,7 @@ def test_rows_with_a_missing_value_left_out() -> None:
 
 def test_a_missing_value_as_an_error() -> None:
     assert complaint_of(lambda: names_of(MissingGroup.ERROR)) == (
-        "north.csv (5 rows): protected column 'sex', row 4 is missing (2 such rows); correct "
+        "north.csv (5 rows): sensitive attribute 'sex', row 4 is missing (2 such rows); correct "
         'it, or set missing in [groups] to "own_group" or "leave_out"'
     )
 
@@ -124,7 +124,7 @@ def test_values_that_are_not_listed() -> None:
     # Rows to test on may have a group that training does not know: they are kept apart.
     assert origins(MissingGroup.ERROR) == [*listed, "Tuvalu", missing, "Tuvalu", "Nauru"]
     assert complaint_of(lambda: origins(MissingGroup.ERROR, as_training=True)) == (
-        "north.csv: protected column 'origin' is 'Tuvalu' in 2 rows, which [groups.values] does "
+        "north.csv: sensitive attribute 'origin' is 'Tuvalu' in 2 rows, which [groups.values] does "
         'not list; correct it, list it, or set unlisted in [groups] to "own_group" or "leave_out"'
     )
 

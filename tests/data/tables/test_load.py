@@ -1,4 +1,4 @@
-"""From files to encoded holders: every policy, and every mistake with its line."""
+"""From files to encoded sites: every policy, and every mistake with its line."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ import torch
 
 from fedminmax.core.losses import brier_loss, squared_error_loss
 from fedminmax.core.models import linear
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import train
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import NORTH, SOUTH, load, write_files
 
-HOLDERS = '[data.holders]\nnorth = "north.csv"\nsouth = "south.csv"\n'
-ONE_FILE = 'file = "all.csv"\nholder_column = "hospital"\n'
+SITES = '[data.sites]\nnorth = "north.csv"\nsouth = "south.csv"\n'
+ONE_FILE = 'file = "all.csv"\nsite_column = "hospital"\n'
 
 
 def said(folder: Path, *changes: tuple[str, str]) -> str:
@@ -24,17 +24,17 @@ def said(folder: Path, *changes: tuple[str, str]) -> str:
 
 
 def pooled_csv() -> str:
-    """Both holders in one file, the second one first, with a holder column."""
+    """Both sites in one file, the second one first, with a site column."""
     header, *north = NORTH.splitlines()
     south = SOUTH.splitlines()[1:]
     rows = [f"{line},south" for line in south] + [f"{line},north" for line in north]
     return "\n".join([f"{header},hospital", *rows]) + "\n"
 
 
-def test_two_holders(tmp_path: Path) -> None:
+def test_two_sites(tmp_path: Path) -> None:
     write_files(tmp_path)
     tables = load(tmp_path)
-    assert tables.holders == ("north", "south")
+    assert tables.sites == ("north", "south")
     assert tables.group_names == ("Female", "Male")
     names = ("ward = a", "ward = b", "ward = c", "ward is missing")
     flags = ("smoker", "smoker is missing")
@@ -54,11 +54,11 @@ def test_two_holders(tmp_path: Path) -> None:
     )
 
 
-def test_one_file_with_a_holder_column_is_the_same(tmp_path: Path) -> None:
+def test_one_file_with_a_site_column_is_the_same(tmp_path: Path) -> None:
     write_files(tmp_path, all=pooled_csv())
-    apart, together = load(tmp_path), load(tmp_path, (HOLDERS, ONE_FILE))
+    apart, together = load(tmp_path), load(tmp_path, (SITES, ONE_FILE))
     assert together.encoding == apart.encoding
-    assert together.holders == apart.holders
+    assert together.sites == apart.sites
     for one, other in zip(together.train, apart.train, strict=True):
         assert torch.equal(one.examples.x, other.examples.x)
         assert torch.equal(one.examples.group, other.examples.group)
@@ -69,7 +69,7 @@ def test_the_federation_takes_the_rows_and_trains(tmp_path: Path) -> None:
     tables = load(tmp_path)
     rows = [(part.examples.x, part.examples.y, part.examples.group) for part in tables.train]
     model = linear(len(tables.encoding.names), tables.encoding.outputs)
-    federation = InProcessFederation(model, brier_loss, rows, group_names=tables.group_names)
+    federation = Simulation(model, brier_loss, rows, group_names=tables.group_names)
     risks = [done.risks.max() for done in train(federation, FedMinMax(), rounds=30, seed=0)]
     assert risks[-1] < risks[0]
 
@@ -87,7 +87,7 @@ def test_regression_trains_in_units_of_the_targets_deviation(tmp_path: Path) -> 
     assert float(targets.std(correction=0)) == pytest.approx(1.0)
     rows = [(part.examples.x, part.examples.y, part.examples.group) for part in tables.train]
     model = linear(len(tables.encoding.names), tables.encoding.outputs)
-    federation = InProcessFederation(model, squared_error_loss, rows)
+    federation = Simulation(model, squared_error_loss, rows)
     risks = [done.risks.max() for done in train(federation, FedMinMax(), rounds=30, seed=0)]
     assert risks[-1] < risks[0]
     assert "(its standard error with 30 rows is about 26 % of it)" in tables.warnings[0]
@@ -102,7 +102,7 @@ def test_held_out_rows_take_no_part_in_the_encoding(tmp_path: Path) -> None:
     assert float(ages.sum()) == pytest.approx(0.0, abs=1e-5)
 
 
-def test_test_files_by_holder_and_for_all(tmp_path: Path) -> None:
+def test_test_files_by_site_and_for_all(tmp_path: Path) -> None:
     write_files(tmp_path, test=NORTH, shared=SOUTH.replace("c,", "new,"))
     files = ("[groups]", '[data.test]\nnorth = "test.csv"\nall = "shared.csv"\n[groups]')
     tables = load(tmp_path, files)
@@ -123,14 +123,14 @@ def test_notes_on_columns_groups_and_classes(tmp_path: Path) -> None:
     assert tables.notes[:3] == (
         "columns 'smoker' are not in the configuration: not used",
         "class 'never' has no training row",
-        "not every holder has every group: 'Male' with 1 of 2, 'Other' with 1 of 2",
+        "not every site has every group: 'Male' with 1 of 2, 'Other' with 1 of 2",
     )
 
 
 def test_rows_without_a_protected_value(tmp_path: Path) -> None:
     write_files(tmp_path, north=NORTH.replace("41,Male", "41,"))
     assert said(tmp_path) == (
-        "north.csv (4 rows): protected column 'sex', row 2 is missing (1 such row); correct "
+        "north.csv (4 rows): sensitive attribute 'sex', row 2 is missing (1 such row); correct "
         'it, or set missing in [groups] to "own_group" or "leave_out"'
     )
     columns = 'columns = ["sex"]'
@@ -145,7 +145,7 @@ def test_groups_that_were_not_agreed_on_are_refused_in_training(tmp_path: Path) 
     write_files(tmp_path, south=SOUTH.replace("Female", "Diverse"))
     values = ("[features.age]", '[groups.values]\nsex = ["Female", "Male"]\n[features.age]')
     assert said(tmp_path, values).startswith(
-        "south.csv: protected column 'sex' is 'Diverse' in 2 rows, which [groups.values] does not"
+        "south.csv: sensitive attribute 'sex' is 'Diverse' in 2 rows, which [groups.values] does not"
     )
     columns = 'columns = ["sex"]'
     own = load(tmp_path, values, (columns, f'{columns}\nunlisted = "own_group"'))
@@ -159,7 +159,7 @@ def test_nobody_has_a_protected_value(tmp_path: Path) -> None:
         pl.read_csv(path).with_columns(sex=pl.lit(None)).write_csv(path)
     columns = 'columns = ["sex"]'
     assert said(tmp_path, (columns, f'{columns}\nmissing = "leave_out"')) == (
-        "no training row has a value in every protected column; fill them, or set missing in "
+        "no training row has a value in every sensitive attribute; fill them, or set missing in "
         '[groups] to "own_group"'
     )
 
@@ -180,7 +180,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
     assert said(tmp_path) == "south.csv does not exist or is not a file; correct the path"
 
 
-def test_a_holder_without_one_of_the_columns(tmp_path: Path) -> None:
+def test_a_site_without_one_of_the_columns(tmp_path: Path) -> None:
     write_files(tmp_path, south=SOUTH.replace("smoker", "Smoker"))
     assert said(tmp_path) == (
         "south.csv (4 rows) has no column 'smoker', which the configuration names; did you mean "
@@ -191,7 +191,7 @@ def test_a_holder_without_one_of_the_columns(tmp_path: Path) -> None:
 def test_a_group_that_is_in_the_test_file_alone(tmp_path: Path) -> None:
     write_files(tmp_path, test=NORTH.replace("Male", "Other"))
     assert said(tmp_path, ("[groups]", '[data.test]\nnorth = "test.csv"\n[groups]')) == (
-        "test.csv: group 'Other' (2 rows) has no training row at any holder; training has "
+        "test.csv: group 'Other' (2 rows) has no training row at any site; training has "
         "'Female', 'Male': remove these rows, or add such rows to training"
     )
 
@@ -201,23 +201,23 @@ def test_a_target_with_one_class(tmp_path: Path) -> None:
         tmp_path, north=NORTH.replace(",yes\n", ",no\n"), south=SOUTH.replace(",yes\n", ",no\n")
     )
     assert said(tmp_path) == (
-        "target 'ill' has one class, 'no', in all 8 training rows of all holders; give rows of "
+        "target 'ill' has one class, 'no', in all 8 training rows of all sites; give rows of "
         "another class or choose another target"
     )
 
 
-def test_a_row_without_a_holder(tmp_path: Path) -> None:
+def test_a_row_without_a_site(tmp_path: Path) -> None:
     write_files(tmp_path, all=pooled_csv().replace("no,south", "no,", 1))
-    assert said(tmp_path, (HOLDERS, ONE_FILE)) == (
-        "all.csv (8 rows): holder column 'hospital', row 2 is missing (1 such row); correct or "
+    assert said(tmp_path, (SITES, ONE_FILE)) == (
+        "all.csv (8 rows): site column 'hospital', row 2 is missing (1 such row); correct or "
         "remove these rows"
     )
 
 
-def test_a_holder_column_that_is_not_there(tmp_path: Path) -> None:
+def test_a_site_column_that_is_not_there(tmp_path: Path) -> None:
     write_files(tmp_path)
     changed = ONE_FILE.replace("all.csv", "north.csv")
-    assert said(tmp_path, (HOLDERS, changed)) == (
-        "north.csv (4 rows) has no column 'hospital', which [data] names as the holder column; "
+    assert said(tmp_path, (SITES, changed)) == (
+        "north.csv (4 rows) has no column 'hospital', which [data] names as the site column; "
         "there is 'age', 'sex', 'ward', 'smoker', 'ill'"
     )

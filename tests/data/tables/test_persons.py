@@ -1,4 +1,4 @@
-"""Rows of one person: held out together, at every holder alike, with one process or many."""
+"""Rows of one person: held out together, at every site alike, with one process or many."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +12,14 @@ from fedminmax.core.randomness import Purpose
 from fedminmax.data.strata import number_of_name, split_persons
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.federation.server.run import run_plan
-from fedminmax.federation.site.policy import read_own_rows
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import PlannedRun, digest_of
+from fedminmax.network.server.run import run_plan
+from fedminmax.network.site.policy import read_own_rows
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.plan import PlannedRun, digest_of
 from tests.cli.in_process import run_here
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import write_config, write_files
-from tests.federation.network_problem import SITES, DirectTransport, plan_of, write_tables
+from tests.network.network_problem import SITES, DirectTransport, plan_of, write_tables
 
 PERSON = ("held_out = 0\n", 'held_out = 0.5\nperson_column = "patient"\n')
 
@@ -110,8 +110,8 @@ def test_sites_agree_to_whose_rows_stay_together(tmp_path: Path) -> None:
     ("patients", "column", "complaint"),
     [
         ("a,,c,d", "patient", "person column 'patient', row 2 is missing (1 such row)"),
-        ("a,b,c,d", "ill", "person_column = 'ill' is the target or the holder column"),
-        ("a,b,c,d", "age", "[features.age] is the target, holder or person column"),
+        ("a,b,c,d", "ill", "person_column = 'ill' is the target or the site column"),
+        ("a,b,c,d", "age", "[features.age] is the target, site or person column"),
         ("a,b,c,d", "patent", "has no column 'patent', which the configuration names"),
     ],
 )

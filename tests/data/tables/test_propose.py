@@ -1,10 +1,10 @@
-"""Files that no configuration can be proposed for, and names for holders."""
+"""Files that no configuration can be proposed for, and names for sites."""
 
 from pathlib import Path
 
 import polars as pl
 
-from fedminmax.data.tables.propose import InitChoices, holder_names, propose
+from fedminmax.data.tables.propose import InitChoices, propose, site_names
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import NORTH, SOUTH, write_files
 
@@ -15,12 +15,12 @@ def refused(
     files: tuple[str, ...] = ("north.csv", "south.csv"),
     target: str = "ill",
     groups: tuple[str, ...] = ("sex",),
-    holder: str | None = None,
+    site: str | None = None,
 ) -> str:
     """The complaint about these words, without their folder."""
     paths = [folder / file for file in files]
     said = complaint_of(
-        lambda: propose(paths, target, groups, holder_column=holder, choices=InitChoices())
+        lambda: propose(paths, target, groups, site_column=site, choices=InitChoices())
     )
     return said.replace(f"{folder}/", "")
 
@@ -38,7 +38,7 @@ def test_columns_that_one_file_lacks_are_named_and_not_used(tmp_path: Path) -> N
         [tmp_path / "north.csv", tmp_path / "south.csv"],
         "ill",
         ["sex"],
-        holder_column=None,
+        site_column=None,
         choices=InitChoices(minimum_category=1),
     )
     assert list(found.features) == ["age", "sex", "ward"]
@@ -59,13 +59,13 @@ def test_a_column_in_another_letter_case_is_refused(tmp_path: Path) -> None:
 def test_a_file_twice(tmp_path: Path) -> None:
     write_files(tmp_path)
     assert refused(tmp_path, files=("north.csv", "north.csv")) == (
-        "north.csv is given twice, so two holders have one name; give each file once"
+        "north.csv is given twice, so two sites have one name; give each file once"
     )
 
 
-def test_files_of_one_name_in_different_folders_are_different_holders() -> None:
+def test_files_of_one_name_in_different_folders_are_different_sites() -> None:
     paths = [Path("a/data.csv"), Path("b/data.csv")]
-    assert list(holder_names(paths)) == ["a/data", "b/data"]
+    assert list(site_names(paths)) == ["a/data", "b/data"]
 
 
 def test_a_column_of_lists_is_skipped(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_column_of_lists_is_skipped(tmp_path: Path) -> None:
     lists = frame.with_columns(scans=pl.Series([[1.5, 2.5]] * 40), age=pl.int_range(40))
     lists.write_parquet(tmp_path / "north.parquet")
     found = propose(
-        [tmp_path / "north.parquet"], "ill", ["sex"], holder_column=None, choices=InitChoices()
+        [tmp_path / "north.parquet"], "ill", ["sex"], site_column=None, choices=InitChoices()
     )
     assert found.features["age"].feature is not None
     assert found.features["scans"].feature is None
@@ -88,18 +88,18 @@ def test_a_target_with_one_class(tmp_path: Path) -> None:
     )
 
 
-def test_a_holder_column_and_several_files(tmp_path: Path) -> None:
+def test_a_site_column_and_several_files(tmp_path: Path) -> None:
     write_files(tmp_path)
-    assert refused(tmp_path, holder="ward") == (
-        "--holder ward and 2 files were given; give one file with a holder column, or one file per "
-        "holder"
+    assert refused(tmp_path, site="ward") == (
+        "--site-column ward and 2 files were given; give one file with a site column, or one file per "
+        "site"
     )
 
 
 def test_a_column_with_two_roles(tmp_path: Path) -> None:
     write_files(tmp_path)
     assert refused(tmp_path, groups=("sex", "ill")) == (
-        "column 'ill' is named twice; target, groups, holder and person are different columns"
+        "column 'ill' is named twice; target, groups, site and person are different columns"
     )
 
 

@@ -1,4 +1,4 @@
-"""Files that cannot be a holder's table, each with the line that its user sees."""
+"""Files that cannot be a site's table, each with the line that its user sees."""
 
 import gzip
 from pathlib import Path

@@ -22,9 +22,9 @@ from fedminmax.data.tables.encoding import (
     has_expected_knots,
     row_lengths,
 )
-from fedminmax.data.tables.holder_summary import summarise
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
+from fedminmax.data.tables.site_summary import summarise
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import table_of
 

@@ -32,7 +32,7 @@ SECTIONS = """
 target = "ill"
 classes = ["0", "1"]
 held_out = 0
-[data.holders]
+[data.sites]
 north = "north.{}"
 south = "south.{}"
 [groups]
@@ -63,8 +63,8 @@ def loaded(folder: Path, ending: str) -> FederatedTables:
     return load_federated_tables(read_config(path))
 
 
-def rows_of(tables: FederatedTables, holder: int) -> list[list[float]]:
-    part = tables.train[holder].examples
+def rows_of(tables: FederatedTables, site: int) -> list[list[float]]:
+    part = tables.train[site].examples
     return [part.x.tolist(), part.y.tolist(), part.group.tolist()]
 
 
@@ -137,12 +137,12 @@ def test_a_file_whose_cells_are_all_padded_reads_like_any_other() -> None:
     assert read([" ill", " well", " ill"], ["ill", "well"]) == ["ill", "well", "ill"]
 
 
-def test_groups_of_different_holders_that_differ_in_letter_case(tmp_path: Path) -> None:
+def test_groups_of_different_sites_that_differ_in_letter_case(tmp_path: Path) -> None:
     write_files(tmp_path)
     south = tmp_path / "south.csv"
     south.write_text(south.read_text().replace("Female", "FEMALE"))
     assert complaint_of(lambda: load(tmp_path)) == (
-        "protected column 'sex' has 'Female' and 'FEMALE' at different holders, which differ only "
+        "sensitive attribute 'sex' has 'Female' and 'FEMALE' at different sites, which differ only "
         "in letter case or spaces; correct one of them, or set merge_spellings = true in [data] "
         "to read them as one"
     )
@@ -164,11 +164,11 @@ def test_init_sees_one_value_in_files_of_different_types(tmp_path: Path) -> None
     for path, text in zip(paths, (ZERO_ONE, FLOATS), strict=False):
         path.write_text(text)
     typed(pl.read_csv(paths[0]), pl.Boolean).write_parquet(paths[2])
-    proposal = propose(paths, "ill", ["sex"], holder_column=None, choices=ANY_SIZE)
+    proposal = propose(paths, "ill", ["sex"], site_column=None, choices=ANY_SIZE)
     assert proposal.target.classes == ("0", "1")
     assert proposal.protected[0].values == ("0", "1")
     # Where every file has words, the words are listed.
-    only = propose(paths[2:], "ill", ["sex"], holder_column=None, choices=ANY_SIZE)
+    only = propose(paths[2:], "ill", ["sex"], site_column=None, choices=ANY_SIZE)
     assert only.target.classes == only.protected[0].values == ("false", "true")
 
 
@@ -177,13 +177,13 @@ def test_init_refuses_two_spellings_and_merges_them_if_asked(tmp_path: Path) -> 
     paths = [tmp_path / "north.csv", tmp_path / "south.csv"]
     paths[1].write_text(paths[1].read_text().replace("Male,a", "Male,A"))
     assert complaint_of(
-        lambda: propose(paths, "ill", ["sex"], holder_column=None, choices=ANY_SIZE)
+        lambda: propose(paths, "ill", ["sex"], site_column=None, choices=ANY_SIZE)
     ) == (
         "column 'ward' has 'a' and 'A', which differ only in letter case or spaces; correct one "
         "of them, or read them as one with --merge-spellings"
     )
     feature = (
-        propose(paths, "ill", ["sex"], holder_column=None, choices=MERGED).features["ward"].feature
+        propose(paths, "ill", ["sex"], site_column=None, choices=MERGED).features["ward"].feature
     )
     assert feature is not None
     assert feature.categories == ("a", "b", "c")

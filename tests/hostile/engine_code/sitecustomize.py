@@ -24,7 +24,7 @@ if found and here in HOSTILE and "FEDMINMAX_TEST_PUPPETS" in os.environ:
     puppet.start(Path(os.environ["FEDMINMAX_TEST_PUPPETS"]) / f"{here}-{found[0]}")
     if found[0] == "job" and here == "south":
         held = import_module("held_rounds")
-        held.install(import_module("fedminmax.federation.site.site").Site)
+        held.install(import_module("fedminmax.network.site.site").Site)
 if found and "FEDMINMAX_TEST_PUPPETS" in os.environ:
     place = "SERVER" if here == "localhost" else "SITE"
     place += "_JOB" if found[0] == "job" else ""

@@ -11,8 +11,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedminmax.federation.secure.fixed_point import Packed
-from fedminmax.federation.secure.messages import (
+from fedminmax.network.secure.fixed_point import Packed
+from fedminmax.network.secure.messages import (
     SIGNATURE_BYTES,
     Ask,
     Context,
@@ -22,9 +22,9 @@ from fedminmax.federation.secure.messages import (
     to_bytes,
     upload_content,
 )
-from fedminmax.federation.secure.site import SecureSite
-from fedminmax.federation.site.answering import AnsweringSite, asked_by
-from fedminmax.federation.site.requests import Endpoint
+from fedminmax.network.secure.site import SecureSite
+from fedminmax.network.site.answering import AnsweringSite, asked_by
+from fedminmax.network.site.requests import Endpoint
 
 FOLDER_VARIABLE = "FEDMINMAX_TEST_FOLDER"
 LIES, DEATHS, TELLS_WEST = "lies", "deaths", "tells-west"

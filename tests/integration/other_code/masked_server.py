@@ -15,7 +15,7 @@ import psutil
 from nvflare.collab import collab
 from safetensors.numpy import load, save
 
-from fedminmax.federation.secure.messages import (
+from fedminmax.network.secure.messages import (
     SIGNATURE_BYTES,
     Ask,
     Context,
@@ -23,8 +23,8 @@ from fedminmax.federation.secure.messages import (
     from_bytes,
     to_bytes,
 )
-from fedminmax.federation.server import masked_totals, one_holder, remote, transport
-from fedminmax.federation.server.transport import Answer
+from fedminmax.network.server import masked_sites, masked_totals, remote, transport
+from fedminmax.network.server.transport import Answer
 
 # The site's other code is in the same folder, which is on the path of these processes alone.
 LIAR: Any = import_module("masked_liar")
@@ -37,7 +37,7 @@ def install(server: Any) -> None:
     server.ask_sites = OtherServer(server.ask_sites, Path(os.environ[LIAR.FOLDER_VARIABLE]))
     # A site that died is noticed sooner.
     transport.POLL_SECONDS = 1.0
-    modules: tuple[Any, ...] = (server, transport, one_holder, remote, masked_totals)
+    modules: tuple[Any, ...] = (server, transport, masked_sites, remote, masked_totals)
     for module in modules:
         module.PRESENCE_TIMEOUT = 3.0
     remote.SECONDS_BETWEEN_TRIES = 0.5
@@ -116,7 +116,7 @@ class OtherServer:
         if endpoint == "prepare":
             plan = json.loads(_bytes(payload["plan"]))
             self._second_plan = {"plan": _json(plan | {"run": "second"})}
-            plan["secure_sums"]["threshold"] = 2
+            plan["secure_aggregation"]["threshold"] = 2
             self._attack("threshold in the plan", sites, endpoint, {"plan": _json(plan)})
         elif endpoint == "keys":
             self._attack("a second plan", sites, "prepare", self._second_plan)

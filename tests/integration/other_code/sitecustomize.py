@@ -20,6 +20,6 @@ here = Path.cwd().name
 if JOBS.get(here) in sys.orig_argv and VARIABLES[here] in os.environ:
     other = import_module(os.environ[VARIABLES[here]])
     if here == SITE:
-        other.install(import_module("fedminmax.federation.site.site").Site)
+        other.install(import_module("fedminmax.network.site.site").Site)
     else:
-        other.install(import_module("fedminmax.federation.flare.server"))
+        other.install(import_module("fedminmax.network.flare.server"))

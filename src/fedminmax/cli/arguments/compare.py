@@ -65,7 +65,7 @@ def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -
             metavar="N",
             help=f"{what} ({number})",
         )
-    add("--holders", type=positive_int, default=40, metavar="N", help="number of holders (40)")
+    add("--sites", type=positive_int, default=40, metavar="N", help="number of sites (40)")
     for option, kind, value in (
         ("learning-rate", positive, defaults.learning_rate),
         ("adversary-rate", positive, None),
@@ -81,9 +81,9 @@ def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -
             help=f"for every method that has one ({usual})",
         )
     add(
-        "--secure-sums",
+        "--secure-aggregation",
         action="store_true",
-        help="refuse methods that need more than sums over all holders",
+        help="refuse methods that need more than sums over all sites",
     )
     add("--seed", type=whole_number, default=0, metavar="N", help="of all randomness (0)")
     add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")
@@ -143,7 +143,7 @@ def _run_synthetic(options: argparse.Namespace) -> None:
 
     config = SyntheticConfig(
         rows=options.rows,
-        holders=options.holders,
+        sites=options.sites,
         model=options.model,
         hidden=(512, 512, 512, 512) if options.model == "mlp" else (),
         # Each entry has its own settings; the study's are not used here.
@@ -167,7 +167,7 @@ def _run_fashion(options: argparse.Namespace) -> None:
 
     config = FashionConfig(
         rows=options.rows,
-        holders=options.holders,
+        sites=options.sites,
         channels=options.channels,
         # Each entry has its own settings; the study's are not used here.
         learning_rate=0.1,
@@ -231,7 +231,7 @@ def _run(options: argparse.Namespace) -> None:
     from fedminmax.studies.adult import AdultConfig, AdultStudy
 
     config = AdultConfig(
-        holders=options.holders,
+        sites=options.sites,
         include_protected=options.include_protected,
         loss=options.loss,
         seed=options.seed,

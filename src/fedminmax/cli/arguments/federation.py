@@ -20,7 +20,7 @@ from fedminmax.cli.arguments.types import (
 )
 
 if TYPE_CHECKING:
-    from fedminmax.federation.wire.plan import SiteRules
+    from fedminmax.network.wire.plan import SiteRules
 
 
 def add_site_rules(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,7 @@ def add_site_rules(parser: argparse.ArgumentParser) -> None:
 
 def site_rules_of(options: argparse.Namespace) -> "SiteRules":
     """Return the rules that the options set."""
-    from fedminmax.federation.wire.plan import SiteRules
+    from fedminmax.network.wire.plan import SiteRules
 
     return SiteRules(
         options.answer_within,
@@ -146,20 +146,20 @@ def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = actions.add_parser(
         "local",
         help="try it on one machine: server and sites as local processes",
-        description="Start a server and one site per holder of the configuration as separate "
+        description="Start a server and one site per site of the configuration as separate "
         "processes on this machine, run the method between them, and stop them all.",
         epilog="example: fedminmax federation local fedminmax.toml --sites 3",
     )
     add = parser.add_argument
     add("config", type=Path, metavar="CONFIG", help="a fedminmax.toml; 'fedminmax init' writes one")
-    add("--sites", type=positive_int, metavar="N", help="how many holders you expect it to have")
+    add("--sites", type=positive_int, metavar="N", help="how many sites you expect it to have")
     add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
     add(
-        "--secure-sums",
+        "--secure-aggregation",
         action=argparse.BooleanOptionalAction,
         help="sites mask what they send, so that the server learns totals alone (default: "
-        "secure_sums in [federation]; if that is not set, on for three sites or more)",
+        "secure_aggregation in [federation]; if that is not set, on for three sites or more)",
     )
     add_validation(parser)
     add_patience(parser)
@@ -196,7 +196,7 @@ def _run_local(options: argparse.Namespace) -> None:
             patience=options.patience,
             gap=options.gap,
             certify=options.certify,
-            secure_sums=options.secure_sums,
+            secure_aggregation=options.secure_aggregation,
         )
     )
 
@@ -321,7 +321,7 @@ def _run_run(options: argparse.Namespace) -> None:
 
 
 def _run_status(options: argparse.Namespace) -> None:
-    from fedminmax.federation.flare.presence import is_server_kit
+    from fedminmax.network.flare.presence import is_server_kit
 
     if is_server_kit(options.kit):
         from fedminmax.cli.commands.kit_status import show_kit_status

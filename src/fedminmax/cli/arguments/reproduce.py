@@ -60,14 +60,14 @@ def add_folder_options(parser: argparse.ArgumentParser, folder: str) -> None:
 def add_training_options(
     parser: argparse.ArgumentParser,
     *,
-    holders: str = "40",
+    sites: str = "40",
     epochs: str = "15",
     batch_size: str = "100",
 ) -> None:
     """Add the hyperparameters of the paper's Table 3; the texts describe the defaults."""
     add = parser.add_argument
     add("--seed", type=whole_number, default=0, metavar="N", help="of all randomness (0)")
-    add("--holders", type=positive_int, metavar="N", help=f"number of holders ({holders})")
+    add("--sites", type=positive_int, metavar="N", help=f"number of sites ({sites})")
     add(
         "--adversary-rate", type=positive, default=0.1, metavar="X", help="eta_mu, eta_lambda (0.1)"
     )
@@ -106,8 +106,8 @@ SYNTHETIC_FULL = SyntheticDefaults(
     batch_size=100,
     methods=SYNTHETIC_METHODS,
 )
-# A minimax over holders needs thousands of rows at each holder to match the population's, and only
-# a linear model makes this many rows cheap. Holders take one step on all their rows.
+# A minimax over sites needs thousands of rows at each site to match the population's, and only
+# a linear model makes this many rows cheap. Sites take one step on all their rows.
 SYNTHETIC_QUICK = SyntheticDefaults(
     rows=200_000,
     rounds=200,
@@ -206,7 +206,7 @@ def _run_synthetic(options: argparse.Namespace) -> None:
         raise InputError("cross-validation with 1 fold leaves no rows; give --folds 2 or more")
     config = SyntheticConfig(
         rows=options.rows or defaults.rows,
-        holders=options.holders or 40,
+        sites=options.sites or 40,
         model=model,
         hidden=defaults.hidden if model == "mlp" else (),
         learning_rate=options.learning_rate or defaults.learning_rate,
@@ -244,7 +244,7 @@ class FashionDefaults:
     """The defaults of options that the user did not give."""
 
     rows: int
-    holders: int
+    sites: int
     _: KW_ONLY
     rounds: int
     local_rounds: int
@@ -258,7 +258,7 @@ class FashionDefaults:
 
 FASHION_FULL = FashionDefaults(
     rows=60_000,
-    holders=40,
+    sites=40,
     rounds=1500,
     local_rounds=50,
     fast_rounds=100,
@@ -268,7 +268,7 @@ FASHION_FULL = FashionDefaults(
 )
 FASHION_QUICK = FashionDefaults(
     rows=400,
-    holders=20,
+    sites=20,
     rounds=150,
     local_rounds=5,
     fast_rounds=40,
@@ -343,7 +343,7 @@ def add_fashion(experiments: "argparse._SubParsersAction[Any]") -> None:
         help="rounds of the fast methods; validation rows choose the best (100; quick: 40)",
     )
     add("--learning-rate", type=positive, metavar="X", help="eta_theta (0.1; quick: 0.5)")
-    add_training_options(parser, holders="40; quick: 20")
+    add_training_options(parser, sites="40; quick: 20")
     parser.set_defaults(run=_run_fashion)
 
 
@@ -356,7 +356,7 @@ def _run_fashion(options: argparse.Namespace) -> None:
     defaults = FASHION_QUICK if options.quick else FASHION_FULL
     config = FashionConfig(
         rows=options.rows or defaults.rows,
-        holders=options.holders or defaults.holders,
+        sites=options.sites or defaults.sites,
         channels=options.channels or defaults.channels,
         learning_rate=options.learning_rate or defaults.learning_rate,
         adversary_rate=options.adversary_rate,

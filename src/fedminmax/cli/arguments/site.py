@@ -86,7 +86,7 @@ def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
         "--max-epsilon",
         type=positive,
         metavar="EPSILON",
-        help="the most that all runs with a promise of privacy may spend on this table together "
+        help="the most that all runs with a privacy guarantee may spend on this table together "
         "(as recorded in the kit, else no limit)",
     )
     add_format_options(parser, "as recorded in the kit, else as the configuration says")
@@ -143,7 +143,7 @@ def _run_request(options: argparse.Namespace) -> None:
 def _run_check(options: argparse.Namespace) -> None:
     from fedminmax.cli.commands.federation_kits import AGREED_FILE
     from fedminmax.cli.commands.site import PolicyChanges, check
-    from fedminmax.federation.site.settings import SmallGroups
+    from fedminmax.network.site.settings import SmallGroups
 
     small = None if options.small_groups is None else SmallGroups(options.small_groups)
     changes = PolicyChanges(

@@ -28,22 +28,28 @@ def add_init(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "init",
         help="look at your files and write a commented fedminmax.toml",
-        description="Look at the holders' files (CSV or Parquet) and write a commented "
+        description="Look at the sites' files (CSV or Parquet) and write a commented "
         "configuration: target, classes, features with their kinds and categories, protected "
-        "columns, holders, model, method.",
+        "columns, sites, model, method.",
         epilog="example: fedminmax init north.csv south.csv --target income --groups sex,race",
     )
     add = parser.add_argument
-    add("files", nargs="+", type=Path, metavar="FILE", help="one per holder, or one with --holder")
+    add(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="one per site, or one with --site-column",
+    )
     add("--target", required=True, metavar="COLUMN", help="the column to predict")
     add(
         "--groups",
         required=True,
         type=column_list,
         metavar="COLUMN[,COLUMN]",
-        help="protected columns; several are crossed",
+        help="sensitive attributes; several are crossed",
     )
-    add("--holder", metavar="COLUMN", help="of one file: the column that names the holder")
+    add("--site-column", metavar="COLUMN", help="of one file: the column that names the site")
     add(
         "--person",
         metavar="COLUMN",
@@ -111,7 +117,7 @@ def _run_init(options: argparse.Namespace) -> None:
         options.files,
         options.target,
         groups=options.groups,
-        holder=options.holder,
+        site=options.site,
         out=options.out,
         choices=choices,
         force=options.force,
@@ -123,9 +129,9 @@ def add_advise(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "advise",
         help="show before training what the row counts imply",
-        description="Show before any training what the row counts by holder and group imply: "
-        "whether protecting the worst holder protects the worst group, which groups are too "
-        "small, what a holder reveals to the server, how many rounds and bytes a run takes, and "
+        description="Show before any training what the row counts by site and group imply: "
+        "whether protecting the worst site protects the worst group, which groups are too "
+        "small, what a site reveals to the server, how many rounds and bytes a run takes, and "
         "what would help. Nothing is trained.",
         epilog="example: fedminmax advise fedminmax.toml --out advice.html",
     )
@@ -225,7 +231,7 @@ def add_evaluate(commands: "argparse._SubParsersAction[Any]") -> None:
         "evaluate",
         help="metrics by group of a trained model",
         description="Show a trained model's metrics by group with their intervals: on the rows "
-        "held out from training, or on your own files with target and protected columns.",
+        "held out from training, or on your own files with target and sensitive attributes.",
         epilog="example: fedminmax evaluate runs/fedminmax new_north.csv",
     )
     add = parser.add_argument
@@ -248,7 +254,7 @@ def add_predict(commands: "argparse._SubParsersAction[Any]") -> None:
         "predict",
         help="predictions of a trained model for new rows",
         description="Predict the rows of a file, in their order. It needs only the feature "
-        "columns: no target, and no protected column that is not a feature.",
+        "columns: no target, and no sensitive attribute that is not a feature.",
         epilog="example: fedminmax predict runs/fedminmax new.csv --out new_predictions.csv",
     )
     add = parser.add_argument
@@ -351,9 +357,9 @@ def add_methods(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add `methods` to the command line."""
     parser = commands.add_parser(
         "methods",
-        help="list every method: paper, goal, what holders reveal, options",
-        description="List every method: its paper, what it optimises, what a holder reveals to "
-        "the server, whether it needs all holders, and its options with their defaults.",
+        help="list every method: paper, goal, what sites reveal, options",
+        description="List every method: its paper, what it optimises, what a site reveals to "
+        "the server, whether it needs all sites, and its options with their defaults.",
         epilog="example: fedminmax methods fedminmax qfedavg",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these, with their options")

@@ -164,7 +164,7 @@ def add_validation(parser: argparse.ArgumentParser) -> None:
         "--validation",
         type=not_negative,
         metavar="SHARE",
-        help="share of each holder's training rows to choose the round by (0.1 for an mlp, else 0)",
+        help="share of each site's training rows to choose the round by (0.1 for an mlp, else 0)",
     )
 
 

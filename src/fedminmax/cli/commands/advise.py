@@ -30,7 +30,7 @@ from fedminmax.runs.advice_text import (
 from fedminmax.runs.advise import advise_on
 
 PICTURES = (".svg", ".png")
-QUESTION = "Does protecting the worst holder protect the worst group?"
+QUESTION = "Does protecting the worst site protect the worst group?"
 
 
 def give_advice(config: Path, out: Path | None, *, as_json: bool, force: bool) -> None:
@@ -63,7 +63,7 @@ def advice_as_json(advice: Advice) -> dict[str, object]:
     content["groups"] = [
         asdict(group)
         | {
-            "has_own_holder": group.has_own_holder,
+            "has_own_site": group.has_own_site,
             "has_few_test_rows": group.has_few_test_rows,
         }
         for group in advice.groups
@@ -82,12 +82,12 @@ def _print(console: Console, advice: Advice) -> None:
     if advice.costs:
         console.print()
         lines = [cost_cells(cost) for cost in advice.costs]
-        print_table(console, "What a run costs each holder", COST_HEADERS, lines)
+        print_table(console, "What a run costs each site", COST_HEADERS, lines)
         _say(console, COST_EXPLAINED)
     console.print()
     lines = [[shown, ", ".join(keys)] for shown, keys in advice.reveals.items()]
-    headers = ["a holder reveals", "methods"]
-    print_table(console, "What a holder reveals", headers, lines, sentences=1)
+    headers = ["a site reveals", "methods"]
+    print_table(console, "What a site reveals", headers, lines, sentences=1)
     found = remedies(advice)
     if found:
         _say(console, "What would help", "bold")

@@ -71,7 +71,7 @@ def compare(
     if call.status_only:
         print_status(plans, own, call)
         return
-    shown = Reveals.SUMS if options.secure_sums else Reveals.OWN_VECTOR
+    shown = Reveals.SUMS if options.secure_aggregation else Reveals.OWN_VECTOR
     plans, skipped = _usable(plans, check_comparison(study, plans, shown), options.methods)
     claim_folder(folder, {"version": __version__} | own)
     ticks = finish_comparison(study, plans, folder, call.budget or math.inf)

@@ -25,19 +25,21 @@ from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.file_format import changes_between
 from fedminmax.data.tables.sources import read_source
-from fedminmax.federation.flare.coordinator import RESULTS, Coordinator
-from fedminmax.federation.flare.federation_file import (
+from fedminmax.methods.card import Weights
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.network.flare.coordinator import RESULTS, Coordinator
+from fedminmax.network.flare.federation_file import (
     masked_by_default,
     read_sites_of,
 )
-from fedminmax.federation.flare.local import local_federation
-from fedminmax.federation.flare.session import (
+from fedminmax.network.flare.local import local_federation
+from fedminmax.network.flare.session import (
     Unsupervised,
 )
-from fedminmax.federation.planned_runs import plan_of_config
-from fedminmax.federation.server.log import Event, LiveRound, NetworkRound, Notice
-from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import (
+from fedminmax.network.planned_runs import plan_of_config
+from fedminmax.network.server.log import Event, LiveRound, NetworkRound, Notice
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.plan import (
     MIN_MASKED_SITES,
     MINIMUM_SITES,
     UNMASKED_WORDS,
@@ -45,9 +47,7 @@ from fedminmax.federation.wire.plan import (
     SiteRules,
     masked_words,
 )
-from fedminmax.federation.wire.plan_checks import secure_sums_fault
-from fedminmax.methods.card import Weights
-from fedminmax.methods.catalogue import CARDS
+from fedminmax.network.wire.plan_checks import secure_sums_fault
 from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.federation_record import (
     MEMORY,
@@ -70,8 +70,8 @@ TABLES_FILE = "tables.txt"
 
 def say_what_protects(plan: NetworkPlan) -> None:
     """Say before the first round whether sums are masked, and what is promised about rows."""
-    if plan.secure_sums is not None:
-        say(f"masked: {masked_words(plan.secure_sums.threshold)}")
+    if plan.secure_aggregation is not None:
+        say(f"masked: {masked_words(plan.secure_aggregation.threshold)}")
     else:
         say(f"NOT masked: {UNMASKED_WORDS}")
     if plan.privacy is not None:
@@ -232,7 +232,7 @@ class LocalRequest:
     patience: int | None
     gap: float | None = None
     certify: bool = False
-    secure_sums: bool | None = None
+    secure_aggregation: bool | None = None
 
 
 def run_local_federation(request: LocalRequest) -> None:
@@ -248,15 +248,15 @@ def run_local_federation(request: LocalRequest) -> None:
         patience=request.patience,
         gap=request.gap,
         certify=request.certify,
-        secure_sums=request.secure_sums,
+        secure_aggregation=request.secure_aggregation,
     )
     config = blank.read_config()
     settings = _settings_of_sites(config)
     if request.sites not in (None, len(settings)):
         raise InputError(
             f"--sites {request.sites}, but {request.config} has "
-            f"{counted(len(settings), 'holder')}, "
-            "and each is a site; omit --sites, or change the holders"
+            f"{counted(len(settings), 'site')}, "
+            "and each is a site; omit --sites, or change the sites"
         )
     if config.privacy is not None:
         check_limit(config, name_of_run(request.folder))
@@ -275,7 +275,7 @@ def _check_same_tables(folder: Path, config: TableConfig) -> None:
     path, here = folder / PLACE / TABLES_FILE, _digest_of_tables(config)
     if path.exists() and path.read_text(encoding="utf-8").strip() != here:
         raise InputError(
-            f"{folder} has a run on other tables: a holder's file has changed since; choose "
+            f"{folder} has a run on other tables: a site's file has changed since; choose "
             "another folder with --out"
         )
     if not path.exists() and read_results(folder) is None:
@@ -294,10 +294,14 @@ def _digest_of_tables(config: TableConfig) -> str:
 
 def _with_masks_if_possible(folder: Path, record: FederationRecord) -> FederationRecord:
     """Mask sums on one machine, too, unless the user forbids it or the plan cannot be masked."""
-    config = replace(record.read_config(), secure_sums=True)
+    config = replace(record.read_config(), secure_aggregation=True)
     fault = secure_sums_fault(plan_of_config(config, "", record.sites, record.site_rules))
     decided = with_masks_decided(folder, record, default=fault is None)
-    if fault is not None and not decided.secure_sums and len(record.sites) >= MIN_MASKED_SITES:
+    if (
+        fault is not None
+        and not decided.secure_aggregation
+        and len(record.sites) >= MIN_MASKED_SITES
+    ):
         say(f"sums cannot be masked: {fault}")
     return decided
 
@@ -324,22 +328,20 @@ def _run(
 
 
 def _settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
-    """Return the settings of one site per holder of the configuration."""
-    holders: dict[str, SiteSettings] = {}
+    """Return the settings of one site per site of the configuration."""
+    sites: dict[str, SiteSettings] = {}
     for source in config.training:
         data = source.path.absolute()
         if source.owner is not None:
             changes = changes_between(config.format, source.format or config.format)
-            holders[source.owner] = SiteSettings(data, owner=source.owner, format=changes)
+            sites[source.owner] = SiteSettings(data, owner=source.owner, format=changes)
             continue
         for part in read_source(source, config).parts:
-            holders[part.owner] = SiteSettings(
-                data, owner=part.owner, holder_column=config.holder_column
-            )
-    # A federation of one holder is the user's own choice here.
-    minimum = min(MINIMUM_SITES, len(holders))
-    own = [replace(settings, minimum_sites=minimum) for settings in holders.values()]
-    names = [plain_name(holder).lower() for holder in holders]
+            sites[part.owner] = SiteSettings(data, owner=part.owner, site_column=config.site_column)
+    # A federation of one site is the user's own choice here.
+    minimum = min(MINIMUM_SITES, len(sites))
+    own = [replace(settings, minimum_sites=minimum) for settings in sites.values()]
+    names = [plain_name(site).lower() for site in sites]
     if len({*names, "", "server", "localhost"}) < len(names) + 3:
         names = [f"site-{number}" for number in range(1, len(names) + 1)]
     return dict(zip(names, own, strict=True))

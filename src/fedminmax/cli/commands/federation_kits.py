@@ -15,14 +15,14 @@ from fedminmax.cli.arguments.types import check_parents
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.flare.federation_file import (
+from fedminmax.network.flare.federation_file import (
     read_federation_file,
     write_masked_by_default,
     write_sites_of,
 )
-from fedminmax.federation.flare.kits import NO_REQUESTS, provision, site_readme
-from fedminmax.federation.flare.requests import read_requests
-from fedminmax.federation.wire.plan import (
+from fedminmax.network.flare.kits import NO_REQUESTS, provision, site_readme
+from fedminmax.network.flare.requests import read_requests
+from fedminmax.network.wire.plan import (
     MIN_MASKED_SITES,
     UNMASKED_WORDS,
     SiteRules,
@@ -93,8 +93,8 @@ def create_federation(
 def _check_agreed(path: Path, sites: Sequence[str], *, by_default: bool) -> int | None:
     """Refuse a configuration that cannot run between these sites; return its masks' threshold."""
     config = read_config(path)
-    masked = by_default if config.secure_sums is None else config.secure_sums
-    check_for_sites(replace(config, secure_sums=masked))
+    masked = by_default if config.secure_aggregation is None else config.secure_aggregation
+    check_for_sites(replace(config, secure_aggregation=masked))
     record = FederationRecord(
         "",
         path,
@@ -102,16 +102,16 @@ def _check_agreed(path: Path, sites: Sequence[str], *, by_default: bool) -> int 
         sites=tuple(sites),
         rounds=None,
         site_rules=SiteRules(),
-        secure_sums=masked,
+        secure_aggregation=masked,
     )
     plan = plan_of(record, record.read_config())
-    return None if plan.secure_sums is None else plan.secure_sums.threshold
+    return None if plan.secure_aggregation is None else plan.secure_aggregation.threshold
 
 
 def _masks_of_kits(sites: int, threshold: int | None) -> str:
     if threshold is not None:
         return (
-            f"masked: {masked_words(threshold)}; secure_sums = false in [federation] of "
+            f"masked: {masked_words(threshold)}; secure_aggregation = false in [federation] of "
             "the configuration turns masks off"
         )
     too_few = f" (masks need at least {MIN_MASKED_SITES} sites)" if sites < MIN_MASKED_SITES else ""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedminmax.cli.terminal import highest_risks, print_table, wide_console
-from fedminmax.federation.flare.federation_file import read_sites_of
-from fedminmax.federation.flare.session import FederationStatus, RunStatus, federation_status
+from fedminmax.network.flare.federation_file import read_sites_of
+from fedminmax.network.flare.session import FederationStatus, RunStatus, federation_status
 
 
 def show_status(kit: Path, wait: float, *, as_json: bool) -> None:

@@ -27,7 +27,7 @@ def init_config(
     target: str,
     *,
     groups: Sequence[str],
-    holder: str | None,
+    site: str | None,
     out: Path,
     choices: InitChoices,
     force: bool = False,
@@ -37,7 +37,7 @@ def init_config(
         check_path(file)
     check_new_file(out, "--out", force=force)
     _say_if_wide(files)
-    proposal = propose(files, target, groups, holder_column=holder, choices=choices)
+    proposal = propose(files, target, groups, site_column=site, choices=choices)
     write_text(out, config_text(proposal, out))
     print(f"{out}: {_summary(proposal)}")
     for line in (*_positive(proposal), *proposal.remarks):
@@ -111,7 +111,7 @@ def _summary(proposal: Proposal) -> str:
     ]
     task = f"{classes} classes" if classes else "regression"
     return (
-        f"{counted(proposal.holders, 'holder')}, {counted(proposal.rows, 'row')}, target "
+        f"{counted(proposal.sites, 'site')}, {counted(proposal.rows, 'row')}, target "
         f"'{proposal.target.column}' ({task}), {counted(len(features), 'feature')}, groups by "
         f"{' x '.join(protected)}"
     )

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
-from fedminmax.federation.flare.presence import SITE_FILE, is_server_kit, presence
+from fedminmax.network.flare.presence import SITE_FILE, is_server_kit, presence
 
 UNHEALTHY = 1
 

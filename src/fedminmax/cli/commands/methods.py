@@ -37,7 +37,7 @@ def _facts(card: MethodCard) -> dict[str, str]:
     return {
         "optimises": f"{card.optimises} (over {card.scope})",
         "reveals": card.reveals,
-        "holders": "any subset may take part in a round"
+        "sites": "any subset may take part in a round"
         if card.works_with_absent
         else "needs all of them in every round for its paper's guarantee",
         "round": card.pace.value,
@@ -51,7 +51,7 @@ def _plain(card: MethodCard) -> dict[str, object]:
         "optimises": card.optimises,
         "over": card.scope,
         "reveals": card.reveals,
-        "works_with_absent_holders": card.works_with_absent,
+        "works_with_absent_sites": card.works_with_absent,
         "round": card.pace.value,
         "options": [asdict(option) for option in card.options],
     }

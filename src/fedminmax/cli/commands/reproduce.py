@@ -81,7 +81,7 @@ def reproduce_synthetic(
     folder = call.folder
     rows = summarise(read_results(folder))
     settings = (
-        f"{config.rows} rows, {config.holders} holders, eta_theta = {config.learning_rate:g}, "
+        f"{config.rows} rows, {config.sites} sites, eta_theta = {config.learning_rate:g}, "
         f"eta_mu = eta_lambda = {config.adversary_rate:g}; FedAvg and q-FedAvg: local epochs "
         f"E = {config.epochs}, batch {config.batch_size}."
     )
@@ -182,7 +182,7 @@ def _report(config: FashionConfig, call: Call, missing: int, *, quick: bool) -> 
 def _details(config: FashionConfig, comparison: OneTrajectory | None, *, quick: bool) -> list[str]:
     first, second = config.channels
     details = [
-        f"{config.rows} rows, {config.holders} holders, CNN with {first} and {second} channels.",
+        f"{config.rows} rows, {config.sites} sites, CNN with {first} and {second} channels.",
         f"eta_theta = {config.learning_rate:g}, eta_mu = eta_lambda = {config.adversary_rate:g}.",
         f"FedAvg: local epochs E = {config.epochs}, batch {config.batch_size}.",
     ]

@@ -15,28 +15,28 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.file_format import NO_CHANGES, FormatChanges, changes_between
-from fedminmax.federation.flare.federation_file import masked_by_default
-from fedminmax.federation.flare.kits import make_private, site_name, write_site_settings
-from fedminmax.federation.flare.presence import connection_problem, is_server_kit, only_one
-from fedminmax.federation.flare.process_tree import end
-from fedminmax.federation.flare.processes import (
+from fedminmax.network.flare.federation_file import masked_by_default
+from fedminmax.network.flare.kits import make_private, site_name, write_site_settings
+from fedminmax.network.flare.presence import connection_problem, is_server_kit, only_one
+from fedminmax.network.flare.process_tree import end
+from fedminmax.network.flare.processes import (
     OUTPUT_FILE,
     has_registered,
     output_size,
     start_server,
     start_site,
 )
-from fedminmax.federation.flare.requests import check_own_key, write_request
-from fedminmax.federation.flare.roster import read_roster
-from fedminmax.federation.site.ledger import KEPT_FOLDER
-from fedminmax.federation.site.preview import agree_to, budget_of, check_site
-from fedminmax.federation.site.settings import (
+from fedminmax.network.flare.requests import check_own_key, write_request
+from fedminmax.network.flare.roster import read_roster
+from fedminmax.network.site.ledger import KEPT_FOLDER
+from fedminmax.network.site.preview import agree_to, budget_of, check_site
+from fedminmax.network.site.settings import (
     SETTINGS_FILE,
     SiteSettings,
     SmallGroups,
     read_site_settings,
 )
-from fedminmax.federation.wire.plan import UNMASKED_WORDS, masked_words, threshold_for
+from fedminmax.network.wire.plan import UNMASKED_WORDS, masked_words, threshold_for
 
 POLL_SECONDS = 1.0
 # A process that dies sooner is not restarted: it would die again.
@@ -82,8 +82,8 @@ def check(
             "it there or name it with --config"
         )
     agreed = read_config(config)
-    if agreed.secure_sums is None:
-        agreed = replace(agreed, secure_sums=masked_by_default(kit))
+    if agreed.secure_aggregation is None:
+        agreed = replace(agreed, secure_aggregation=masked_by_default(kit))
     settings = changes.apply(replace(_recorded(kit, data), data=data.absolute()))
     settings = replace(
         settings,
@@ -106,7 +106,7 @@ def check(
         say(f"warning: {warning}")
     for message in found.leaves:
         console.print(f"Leaves {site} {message}.")
-    if agreed.secure_sums:
+    if agreed.secure_aggregation:
         least = max(threshold_for(len(read_roster(kit))), settings.minimum_sites)
         seen = f"All of it is masked: {masked_words(least)}."
     else:
@@ -125,7 +125,7 @@ def check(
 
 
 def _agreed_format(agreed: TableConfig, owner: str) -> FormatChanges:
-    """Return how the format of this holder's file differs, by the agreed configuration."""
+    """Return how the format of this site's file differs, by the agreed configuration."""
     for source in agreed.training:
         if source.owner == owner and source.format is not None:
             return changes_between(agreed.format, source.format)
@@ -160,8 +160,8 @@ def _policy(settings: SiteSettings, site: str) -> str:
     if own:
         listed = ", ".join(f"{name} {value!r}" for name, value in own.items())
         policy += f"; the table is read with {listed}"
-    if settings.holder_column is not None:
-        policy += f"; rows with '{settings.owner or site}' in column '{settings.holder_column}'"
+    if settings.site_column is not None:
+        policy += f"; rows with '{settings.owner or site}' in column '{settings.site_column}'"
     return policy
 
 

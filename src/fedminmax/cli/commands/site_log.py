@@ -10,10 +10,10 @@ from fedminmax.cli.terminal import print_table, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.core.privacy.ledger import Spent, read_ledger
 from fedminmax.core.text import counted
-from fedminmax.federation.flare.kits import site_name
-from fedminmax.federation.site.ledger import KEPT_FOLDER, Event, LedgerEntry, read_log
-from fedminmax.federation.site.privacy import SPENT_FILE
-from fedminmax.federation.site.requests import Request
+from fedminmax.network.flare.kits import site_name
+from fedminmax.network.site.ledger import KEPT_FOLDER, Event, LedgerEntry, read_log
+from fedminmax.network.site.privacy import SPENT_FILE
+from fedminmax.network.site.requests import Request
 
 DIGITS_SHOWN = 16
 HEADERS = ("time (UTC)", "question", "round", "bytes", "numbers", "SHA-256")
@@ -127,7 +127,7 @@ def _sentence(site: str, totals: LogTotals) -> str:
 
 
 def _budget(spent: Sequence[Spent]) -> str:
-    """Say what runs with a promise of privacy spent."""
+    """Say what runs with a privacy guarantee spent."""
     if not spent:
         return "No privacy budget was spent: the numbers have no noise."
     runs = "; ".join(

@@ -119,11 +119,11 @@ def _print_risks(console: Console, results: Sequence[Results]) -> None:
 
 
 def _print_personal(console: Console, results: Results) -> None:
-    """Print the scores of holders' own models, if the method has them and they have test rows."""
+    """Print the scores of sites' own models, if the method has them and they have test rows."""
     own = results.personal
     if own is None or not own.rows:
         return
-    title = "Personal models, each on its own holder's test rows"
+    title = "Personal models, each on its own site's test rows"
     print_table(console, title, *metric_cells(results, own, [RISK]))
 
 

@@ -52,7 +52,7 @@ def _source(request: WatchRequest) -> Generator[LiveRun]:
         if request.folder.exists() and not request.folder.is_dir():
             raise InputError(f"{request.folder} is a file; give a run folder")
         return watch_folder(request.folder, request.wait)
-    from fedminmax.federation.flare.federation_file import read_sites_of
+    from fedminmax.network.flare.federation_file import read_sites_of
     from fedminmax.runs.watch_network import watch_server
 
     kit = request.kit or Path()

@@ -78,7 +78,7 @@ def _epsilon_of(releases: tuple[Releases, ...], delta: float, grid: float) -> fl
         from dp_accounting.pld import PLDAccountant
     except ModuleNotFoundError as error:
         raise InputError(
-            "a promise of privacy needs the package dp-accounting; "
+            "a privacy guarantee needs the package dp-accounting; "
             f"{install_command('dp_accounting')}"
         ) from error
     accountant = PLDAccountant(value_discretization_interval=grid)

@@ -67,7 +67,7 @@ def add_clipped_rows(
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise InputError(
-                f"the model's gradient cannot be taken row by row ({reason}); a promise of privacy "
+                f"the model's gradient cannot be taken row by row ({reason}); a privacy guarantee "
                 "needs that, choose another model"
             ) from error
         by_tensor = [own.flatten(1).square().sum(dim=1) for own in gradients.values()]

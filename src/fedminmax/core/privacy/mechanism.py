@@ -1,6 +1,6 @@
 """Differential privacy of a run: what is promised, and the noise that keeps the promise.
 
-Before the first round holders report counts by group and, for a linear model, the sum of x x' (x
+Before the first round sites report counts by group and, for a linear model, the sum of x x' (x
 with a 1 for the intercept); in each round a step and losses by group. Each of these T + 1 messages
 is a release of the Gaussian mechanism (see ``accountant``): all its numbers together are one
 vector, which one unit changes by a limited length.
@@ -11,10 +11,10 @@ sum taken around M/2,
 
     |(gradient sums / C, k (loss sums - M/2 counts) / (M/2))| changes by sqrt(1 + k^2) at most.
 
-A unit that is a holder ("site") is treated as one row: its sums are divided by its rows, and its
+A unit that is a site ("site") is treated as one row: its sums are divided by its rows, and its
 step is clipped as a whole. Everything else follows. Whether a site takes part is no secret.
 
-Holders add the noise. Each of K draws with variance s^2 / (K - c), so that the sum has at least
+Sites add the noise. Each of K draws with variance s^2 / (K - c), so that the sum has at least
 s^2 even if c of them stay silent, or disclose what they drew.
 
 | symbol | name                 |
@@ -62,7 +62,7 @@ NETWORK_CLIP = 1.0
 
 
 class Unit(Enum):
-    """Whose presence stays hidden: one row's, or everything that one holder has."""
+    """Whose presence stays hidden: one row's, or everything that one site has."""
 
     ROW = "row"
     SITE = "site"
@@ -77,7 +77,7 @@ class Privacy:
         clip: the longest gradient of a row, or the longest step of a site.
         rounds: how many rounds the promise is for; no further one is answered.
         unit: what the promise is about.
-        colluding: how many holders may stay silent or disclose their noise without breaking it.
+        colluding: how many sites may stay silent or disclose their noise without breaking it.
         max_loss: what a row's loss counts at most; by default the loss's own limit, or a cap.
 
     >>> Privacy(epsilon=1.0, delta=1e-5, clip=0.0, rounds=20)
@@ -111,17 +111,17 @@ class Privacy:
         number = self.rounds + 1
         return Releases(number, noise_multiplier(self.epsilon, self.delta, number))
 
-    def check_data(self, rows: int, holders: int) -> None:
-        """Refuse a promise that says nothing about this many rows at this many holders."""
-        units, name = (rows, "rows") if self.unit is Unit.ROW else (holders, "sites")
+    def check_data(self, rows: int, sites: int) -> None:
+        """Refuse a promise that says nothing about this many rows at this many sites."""
+        units, name = (rows, "rows") if self.unit is Unit.ROW else (sites, "sites")
         if self.delta >= 1.0 / units:
             raise InputError(
                 f"delta = {self.delta:g}, but there are {units:,} {name}; give one below "
                 f"1 / {name}, such as {_tenth_of_inverse(units):g}"
             )
-        if self.colluding >= holders:
+        if self.colluding >= sites:
             raise InputError(
-                f"colluding = {self.colluding}, but there are {holders} holders; give less than "
+                f"colluding = {self.colluding}, but there are {sites} sites; give less than "
                 "that, or nobody is left to add noise"
             )
 
@@ -134,7 +134,7 @@ def cap_of(loss: Loss, classes: int) -> float:
     """Return the most that a row's loss counts: its own limit, or a cap where it has none."""
     limits = next((own for known, own in LOSS_LIMITS.items() if known is loss), None)
     if limits is None:
-        raise InputError("a promise of privacy for a loss of your own needs max_loss; give it")
+        raise InputError("a privacy guarantee for a loss of your own needs max_loss; give it")
     if math.isfinite(limits.loss):
         return limits.loss
     return CROSS_ENTROPY_CAP * math.log(classes) if classes else SQUARED_ERROR_CAP
@@ -158,7 +158,7 @@ def default_clip(loss: Loss, columns: int) -> float:
 
 @dataclass(frozen=True)
 class NoiseLevels:
-    """Standard deviations of what the server gets, summed over all holders.
+    """Standard deviations of what the server gets, summed over all sites.
 
     ``gradient`` is that of each number of gradient sums by group, ``loss`` of loss sums; ``moment``
     is that of a number off the diagonal of the sum of x x', whose rows have length ``max_row`` at
@@ -184,7 +184,7 @@ class Mechanism:
     """
 
     privacy: Privacy
-    holders: int
+    sites: int
     max_loss: float
     max_row: float
     key: bytes = field(default=b"", repr=False)
@@ -200,13 +200,13 @@ class Mechanism:
         return 1.0 if self.privacy.unit is Unit.ROW else float(ROWS_OF_SITE)
 
     def share_of(self, rows: int) -> float:
-        """Return what the sums of a holder with this many rows are multiplied by."""
+        """Return what the sums of a site with this many rows are multiplied by."""
         return 1.0 if self.privacy.unit is Unit.ROW else ROWS_OF_SITE / max(rows, 1)
 
     @property
     def levels(self) -> NoiseLevels:
         """What the server may know of the noise: it depends on no row."""
-        all_of_them = math.sqrt(self.holders / (self.holders - self.privacy.colluding))
+        all_of_them = math.sqrt(self.sites / (self.sites - self.privacy.colluding))
         first, second = (all_of_them * own for own in self._deviations)
         return NoiseLevels(
             gradient=first * self.privacy.clip * self.size,
@@ -225,8 +225,8 @@ class Mechanism:
 
     @property
     def _share_of_noise(self) -> float:
-        """One holder's deviation, per unit of that which must be left of the sum."""
-        return 1.0 / math.sqrt(self.holders - self.privacy.colluding)
+        """One site's deviation, per unit of that which must be left of the sum."""
+        return 1.0 / math.sqrt(self.sites - self.privacy.colluding)
 
     def rows_to_play(self, numbers: int) -> int:
         """Return the rows that a group needs for an adversary to choose it.
@@ -237,22 +237,22 @@ class Mechanism:
         return math.ceil(length / (MAX_NOISE_TO_PLAY * self.privacy.clip))
 
     def noise(self, label: str, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sum of all holders' noise for two blocks with sensitivities 1."""
+        """Return the sum of all sites' noise for two blocks with sensitivities 1."""
         numbers = first.numel() + second.numel()
         total = np.zeros(numbers)
-        for holder in range(self.holders):
-            total += gaussian_noise(self.key, f"{label}, holder {holder}", numbers)
+        for site in range(self.sites):
+            total += gaussian_noise(self.key, f"{label}, site {site}", numbers)
         return self._shared_out(total, first, second)
 
     def own_noise(self, label: str, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Return one holder's share of the noise, from a key that only this holder has."""
+        """Return one site's share of the noise, from a key that only this site has."""
         drawn = gaussian_noise(self.key, label, first.numel() + second.numel())
         return self._shared_out(drawn, first, second)
 
     def _shared_out(
         self, drawn: NDArray[np.float64], first: Tensor, second: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Give standard normal numbers the deviation of a holder's share."""
+        """Give standard normal numbers the deviation of a site's share."""
         share = self._share_of_noise
         large, small = torch.split(torch.from_numpy(drawn * share), [first.numel(), second.numel()])
         of_first, of_second = self._deviations
@@ -286,13 +286,13 @@ class Mechanism:
         hidden = lower + self.max_row**2 * self.size * on_lower / _times_in_matrix(len(lower))
         return counts + self.size * on_counts, hidden
 
-    def deviations_at_holder(self, step_size: float) -> tuple[float, float]:
-        """Return the deviations of one holder's noise on a step and on losses."""
+    def deviations_at_site(self, step_size: float) -> tuple[float, float]:
+        """Return the deviations of one site's noise on a step and on losses."""
         share, (first, second) = self._share_of_noise, self._deviations
         return share * first * step_size, share * second * 0.5 * self.max_loss * self.size
 
-    def census_deviations_at_holder(self) -> tuple[float, float]:
-        """Return the deviations of one holder's noise on counts, and on x x' off the diagonal."""
+    def census_deviations_at_site(self) -> tuple[float, float]:
+        """Return the deviations of one site's noise on counts, and on x x' off the diagonal."""
         share, (first, second) = self._share_of_noise, self._deviations
         on_moment = first * self.max_row**2 * self.size / math.sqrt(2.0)
         return share * second * self.size, share * on_moment

@@ -1,8 +1,8 @@
 """The probability simplex: projection, small quadratic programmes, and fixed shares.
 
-Weights over groups or holders lie on it. ``ascend_on_simplex`` updates an adversary's weights by
+Weights over groups or sites lie on it. ``ascend_on_simplex`` updates an adversary's weights by
 projected gradient ascent. ``minimise_on_simplex`` solves quadratic programmes with one unknown per
-group or holder; ``min_norm_weights`` finds the shortest mixture of vectors. ``FixedShares`` is for
+group or site; ``min_norm_weights`` finds the shortest mixture of vectors. ``FixedShares`` is for
 games in which some players have fixed weights, such as groups that are too small to be chosen.
 """
 

@@ -1,1 +1,1 @@
-"""Tables of holders' rows: from files and a schema to encoded examples."""
+"""Tables of sites' rows: from files and a schema to encoded examples."""

@@ -1,10 +1,10 @@
-"""Whether holders code the same thing in the same way: sex as 1 and 2, F and M, or female and male.
+"""Whether sites code the same thing in the same way: sex as 1 and 2, F and M, or female and male.
 
 Read as they stand, three such files have six groups, and a target coded in two ways has four
-classes. Nobody but the holders knows what a code means, so such tables are refused until the
+classes. Nobody but the sites knows what a code means, so such tables are refused until the
 configuration maps the codes, or states that they are different things.
 
-Where all holders can be compared, those that share hardly any value are suspicious. A site that
+Where all sites can be compared, those that share hardly any value are suspicious. A site that
 sees only its own rows compares them with the lists of the configuration: it can tell abbreviations
 from words, and numbers from texts.
 """
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import listed as joined
 from fedminmax.data.tables.groups import MERGED_VALUE, OTHER_VALUE
-from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.schema import Kind, Schema
+from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.data.tables.values import NUMBER
 from fedminmax.data.tables.wording import listed, toml_key, toml_string
 
-# Holders use the same codes if those that both have cover this share of the rows of one of them.
+# Sites use the same codes if those that both have cover this share of the rows of one of them.
 MIN_COVERED = 0.2
-# A code that is expected this often at a holder, and does not occur, is not absent by chance.
+# A code that is expected this often at a site, and does not occur, is not absent by chance.
 MIN_EXPECTED = 30.0
 # Rows with a value that is not listed, if there is no other, that are no chance.
 MIN_UNLISTED = 20
@@ -32,14 +32,14 @@ OPEN = "..."
 
 
 class DifferentCodesError(InputError):
-    """Holders code a column in different ways."""
+    """Sites code a column in different ways."""
 
 
 @dataclass(frozen=True)
 class CodedColumn:
-    """A column of labels: the section that maps it, and the rows of each value at each holder.
+    """A column of labels: the section that maps it, and the rows of each value at each site.
 
-    ``is_feature`` columns may have values of their own at every holder, such as towns.
+    ``is_feature`` columns may have values of their own at every site, such as towns.
     """
 
     name: str
@@ -48,16 +48,16 @@ class CodedColumn:
     is_feature: bool = False
 
 
-def check_same_codes(holders: Mapping[str, HolderSummary], schema: Schema) -> None:
-    """Refuse labels, groups and categories that some holders code in another way than others."""
-    _check_categories(holders, schema)
-    for column in _coded_columns(holders, schema):
+def check_same_codes(sites: Mapping[str, SiteSummary], schema: Schema) -> None:
+    """Refuse labels, groups and categories that some sites code in another way than others."""
+    _check_categories(sites, schema)
+    for column in _coded_columns(sites, schema):
         blocks = _blocks(column.rows)
         if len(blocks) > 1 and _is_suspicious(column, blocks):
             raise DifferentCodesError(_refusal(column, blocks))
 
 
-def check_own_codes(own: HolderSummary, schema: Schema, site: str) -> None:
+def check_own_codes(own: SiteSummary, schema: Schema, site: str) -> None:
     """Refuse a site's rows if the configuration lists what looks like another coding of them."""
     _check_categories({site: own}, schema)
     for column in _coded_columns({site: own}, schema):
@@ -72,12 +72,12 @@ def check_own_codes(own: HolderSummary, schema: Schema, site: str) -> None:
             )
 
 
-def _check_categories(holders: Mapping[str, HolderSummary], schema: Schema) -> None:
-    """Refuse a holder none of whose values of a column is among its categories."""
+def _check_categories(sites: Mapping[str, SiteSummary], schema: Schema) -> None:
+    """Refuse a site none of whose values of a column is among its categories."""
     for feature in schema.features:
         if feature.kind is not Kind.CATEGORY or feature.column in schema.own_values:
             continue
-        for name, own in holders.items():
+        for name, own in sites.items():
             *known, _, unlisted = own.categories[feature.column]
             if sum(known) == 0 and unlisted >= MIN_UNLISTED:
                 raise DifferentCodesError(
@@ -89,11 +89,11 @@ def _check_categories(holders: Mapping[str, HolderSummary], schema: Schema) -> N
                 )
 
 
-def code_warnings(holders: Mapping[str, HolderSummary], schema: Schema) -> list[str]:
-    """Warn of numbers as codes that some holders do not have, although others often do."""
+def code_warnings(sites: Mapping[str, SiteSummary], schema: Schema) -> list[str]:
+    """Warn of numbers as codes that some sites do not have, although others often do."""
     warnings = []
-    for column in _coded_columns(holders, schema):
-        if column.is_feature or len(holders) < 2:
+    for column in _coded_columns(sites, schema):
+        if column.is_feature or len(sites) < 2:
             continue
         total = sum((Counter(own) for own in column.rows.values()), Counter[str]())
         numbers = [value for value in total if re.match(NUMBER, value)]
@@ -108,7 +108,7 @@ def code_warnings(holders: Mapping[str, HolderSummary], schema: Schema) -> list[
             absent = sorted({value for own in lacking.values() for value in own})
             warnings.append(
                 f"'{column.name}' is never {listed(absent)} at {named}{more}, where many such rows "
-                "would be expected: check that its numbers mean the same at all holders"
+                "would be expected: check that its numbers mean the same at all sites"
             )
     return warnings
 
@@ -118,32 +118,32 @@ def _expected(value: str, own: Mapping[str, int], total: Mapping[str, int]) -> b
     return others > 0 and rows * total[value] / others >= MIN_EXPECTED
 
 
-def _coded_columns(holders: Mapping[str, HolderSummary], schema: Schema) -> Iterator[CodedColumn]:
+def _coded_columns(sites: Mapping[str, SiteSummary], schema: Schema) -> Iterator[CodedColumn]:
     target = schema.target
     groups = [entry.column for entry in schema.protected]
     if not (target.is_quantity or target.column in schema.own_values):
         names = target.classes
         rows = {
-            holder: {names[label]: count for label, count in own.class_counts.items()}
-            for holder, own in holders.items()
+            site: {names[label]: count for label, count in own.class_counts.items()}
+            for site, own in sites.items()
         }
         yield CodedColumn(target.column, _section("data", target.column), rows)
     for place, entry in enumerate(schema.protected):
         if not (entry.edges or entry.column in schema.own_values):
-            rows = {name: _group_values(own, place) for name, own in holders.items()}
+            rows = {name: _group_values(own, place) for name, own in sites.items()}
             yield CodedColumn(entry.column, _section("groups", entry.column), rows)
     for feature in schema.features:
         column = feature.column
         if feature.kind is Kind.CATEGORY and column not in (*groups, *schema.own_values):
             rows = {
-                holder: {
+                site: {
                     value: count
                     for value, count in zip(
                         feature.categories, own.categories[column], strict=False
                     )
                     if count
                 }
-                for holder, own in holders.items()
+                for site, own in sites.items()
             }
             yield CodedColumn(column, _section("data", column), rows, is_feature=True)
 
@@ -152,7 +152,7 @@ def _section(name: str, column: str) -> str:
     return f"[{name}.map.{toml_key(column)}]"
 
 
-def _group_values(summary: HolderSummary, place: int) -> dict[str, int]:
+def _group_values(summary: SiteSummary, place: int) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for key, count in summary.group_counts.items():
         value = key[place]
@@ -170,7 +170,7 @@ def _listed_values(column: str, schema: Schema) -> set[str]:
 
 
 def _blocks(rows: Mapping[str, Mapping[str, int]]) -> list[list[str]]:
-    """Return the holders in blocks: only within one do they have values in common."""
+    """Return the sites in blocks: only within one do they have values in common."""
     blocks: list[list[str]] = []
     for name in (name for name, own in rows.items() if own):
         near = [block for block in blocks if any(_share(rows[name], rows[own]) for own in block)]
@@ -190,7 +190,7 @@ def _share(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
 def _is_suspicious(column: CodedColumn, blocks: Sequence[Sequence[str]]) -> bool:
     """Return whether a block's values may be another coding of those of the other blocks.
 
-    One value alone may be all that a holder has: a hospital for women.
+    One value alone may be all that a site has: a hospital for women.
     """
     for block in blocks:
         own = _values(column, block)

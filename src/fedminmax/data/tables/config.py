@@ -52,7 +52,7 @@ DEFAULT_HELD_OUT = 0.2
 
 @dataclass(frozen=True)
 class Source:
-    """A file and the owner of its rows; without an owner, the holder column names it row by row.
+    """A file and the owner of its rows; without an owner, the site column names it row by row.
 
     Without its own ``format``, the file has the format of the configuration.
     """
@@ -126,7 +126,7 @@ class PrivacyChoice:
 class TableConfig:
     """The complete configuration of a run on tables; ``text`` is the file's content.
 
-    With ``secure_sums`` a server between real sites learns totals alone; None is not decided yet.
+    With ``secure_aggregation`` a server between real sites learns totals alone; None is not decided yet.
     With ``same_sites`` all of these totals are over the same sites.
     ``candidates`` are the models of kind = "auto", the plainer one first, which ``model`` is until
     one of them is chosen.
@@ -135,7 +135,7 @@ class TableConfig:
     training: tuple[Source, ...]
     test: tuple[Source, ...]
     _: KW_ONLY
-    holder_column: str | None
+    site_column: str | None
     held_out: float
     seed: int
     format: FileFormat
@@ -145,7 +145,7 @@ class TableConfig:
     logging: LoggingChoice = LoggingChoice()
     report: ReportSection = EMPTY_REPORT
     validation: float = 0.0
-    secure_sums: bool | None = None
+    secure_aggregation: bool | None = None
     same_sites: bool = True
     privacy: PrivacyChoice | None = None
     candidates: tuple[ModelChoice, ...] = ()
@@ -219,13 +219,13 @@ def adjusted(
     patience: int | None = None,
     gap: float | None = None,
     certify: bool = False,
-    secure_sums: bool | None = None,
+    secure_aggregation: bool | None = None,
 ) -> TableConfig:
     """Override settings of the file with those given in a call."""
     config = with_gap(with_overrides(config, rounds, validation, patience), gap)
     config = with_certificate(config, certify=certify)
-    if secure_sums is not None:
-        config = replace(config, secure_sums=secure_sums)
+    if secure_aggregation is not None:
+        config = replace(config, secure_aggregation=secure_aggregation)
     return config if seed is None else replace(config, seed=seed)
 
 
@@ -292,10 +292,10 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         training: tuple[Source, ...] = (Source(folder / data.file, None),)
     else:
         training = tuple(
-            Source(folder / file, name, formats.get(name)) for name, file in data.holders.items()
+            Source(folder / file, name, formats.get(name)) for name, file in data.sites.items()
         )
     test = tuple(
-        Source(folder / file, None if data.holder_column else name, formats.get(name))
+        Source(folder / file, None if data.site_column else name, formats.get(name))
         for name, file in data.test.items()
     )
     default = 0.0 if test else DEFAULT_HELD_OUT
@@ -308,7 +308,7 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
     return TableConfig(
         training=training,
         test=test,
-        holder_column=data.holder_column,
+        site_column=data.site_column,
         held_out=default if data.held_out is None else data.held_out,
         seed=data.seed,
         format=agreed,
@@ -327,7 +327,7 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         logging=LoggingChoice(sections.logging.tensorboard, sections.logging.mlflow),
         report=sections.report,
         validation=validation_share(sections),
-        secure_sums=sections.federation.secure_sums,
+        secure_aggregation=sections.federation.secure_aggregation,
         same_sites=sections.federation.same_sites,
         privacy=_privacy(sections, model),
         candidates=models if len(models) > 1 else (),

@@ -28,7 +28,7 @@ from fedminmax.methods.method import check_hidden
 
 
 def format_of(data: DataSection) -> FileFormat:
-    """Return the common format of all files, apart from changes by holder."""
+    """Return the common format of all files, apart from changes by site."""
     return FileFormat(
         data.delimiter,
         data.encoding,
@@ -39,7 +39,7 @@ def format_of(data: DataSection) -> FileFormat:
 
 
 def changes_of(section: FormatSection) -> FormatChanges:
-    """Return the differences in one holder's files."""
+    """Return the differences in one site's files."""
     return FormatChanges(**section.model_dump())
 
 
@@ -60,7 +60,7 @@ def check_sections(sections: ConfigSections) -> None:
 def method_options(sections: ConfigSections) -> dict[str, str]:
     """Return the method's own options as text, as its card expects them.
 
-    Curvature sums cannot keep a promise of privacy: with one, they are off.
+    Curvature sums cannot keep a privacy guarantee: with one, they are off.
     """
     stated = {name: _as_text(value) for name, value in (sections.method.model_extra or {}).items()}
     if sections.privacy is None or "curvature" not in CARDS[sections.method.name].option_types:
@@ -69,23 +69,23 @@ def method_options(sections: ConfigSections) -> dict[str, str]:
 
 
 def _check_files(data: DataSection) -> None:
-    if (data.file is None) == (not data.holders):
+    if (data.file is None) == (not data.sites):
         came = "neither" if data.file is None else "both"
         raise InputError(
-            f"[data] has {came} of file and [data.holders]; give a file for each holder in "
-            "[data.holders], or one file with its holder_column"
+            f"[data] has {came} of file and [data.sites]; give a file for each site in "
+            "[data.sites], or one file with its site_column"
         )
-    if (data.file is None) != (data.holder_column is None):
-        raise InputError("[data] needs both file and holder_column, or neither of them")
-    for name, file in data.holders.items():
-        for other, same in data.holders.items():
+    if (data.file is None) != (data.site_column is None):
+        raise InputError("[data] needs both file and site_column, or neither of them")
+    for name, file in data.sites.items():
+        for other, same in data.sites.items():
             if name != other and file == same:
                 raise InputError(
-                    f"[data.holders] '{name}' and '{other}' are both {file}; give each its own file"
+                    f"[data.sites] '{name}' and '{other}' are both {file}; give each its own file"
                 )
-    if data.person_column in (data.target, data.holder_column) and data.person_column:
+    if data.person_column in (data.target, data.site_column) and data.person_column:
         raise InputError(
-            f"[data] person_column = '{data.person_column}' is the target or the holder column; "
+            f"[data] person_column = '{data.person_column}' is the target or the site column; "
             "name the column that tells persons apart"
         )
     if data.test and data.held_out:
@@ -95,10 +95,10 @@ def _check_files(data: DataSection) -> None:
     agreed = check_format(format_of(data), "[data]")
     for name, section in data.formats.items():
         where = f"[data.formats.{toml_key(name)}]"
-        files = {**data.holders, **data.test}
+        files = {**data.sites, **data.test}
         if name not in files:
             raise InputError(
-                f"{where} is not a holder or test file; {did_you_mean(name, list(files))}"
+                f"{where} is not a site or test file; {did_you_mean(name, list(files))}"
             )
         check_format(changes_of(section).apply(agreed), where)
 
@@ -117,8 +117,8 @@ def _check_target(data: DataSection) -> None:
 def _check_feature(column: str, section: FeatureSection, sections: ConfigSections) -> None:
     where = f"[features.{toml_key(column)}]"
     data = sections.data
-    if column in (data.target, data.holder_column, data.person_column):
-        raise InputError(f"{where} is the target, holder or person column; remove this section")
+    if column in (data.target, data.site_column, data.person_column):
+        raise InputError(f"{where} is the target, site or person column; remove this section")
     if (section.kind == "category") != bool(section.categories):
         raise InputError(
             f'{where} has kind = "{section.kind}" and {len(section.categories)} categories; a '
@@ -208,7 +208,7 @@ def _check_method(sections: ConfigSections) -> None:
 
 
 def _check_privacy(sections: ConfigSections, unit: Unit) -> None:
-    """Refuse what a promise of privacy does not cover."""
+    """Refuse what a privacy guarantee does not cover."""
     method, options = sections.method, method_options(sections)
     check_hidden(CARDS[method.name].build({}, options), unit)
     if sections.model.kind == CHOOSE:
@@ -234,12 +234,12 @@ def _check_privacy(sections: ConfigSections, unit: Unit) -> None:
     if method.participation < 1:
         raise InputError(
             f"[method] participation = {method.participation:g}, but the promise in [privacy] "
-            "counts on the noise of all holders; give 1"
+            "counts on the noise of all sites; give 1"
         )
 
 
 def check_covered(*, certify: bool, validation: float) -> None:
-    """Refuse to ask rows for more than a promise of privacy covers."""
+    """Refuse to ask rows for more than a privacy guarantee covers."""
     if certify:
         raise InputError(
             "a certificate needs sums without noise, and [privacy] promises noise; remove one of "

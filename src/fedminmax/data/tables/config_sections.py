@@ -41,7 +41,7 @@ DESCRIPTIONS = {
 
 
 class FormatSection(BaseModel):
-    """[data.formats.HOLDER]: the differences in one holder's file."""
+    """[data.formats.SITE]: the differences in one site's file."""
 
     model_config = STRICT
     delimiter: Name | None = None
@@ -58,9 +58,9 @@ class DataSection(BaseModel):
     target: Name
     task: Literal["classification", "regression"] = "classification"
     classes: list[Name] = []
-    holders: dict[str, Name] = {}
+    sites: dict[str, Name] = {}
     file: Name | None = None
-    holder_column: Name | None = None
+    site_column: Name | None = None
     person_column: Name | None = None
     test: dict[str, Name] = {}
     held_out: Share | None = None
@@ -165,14 +165,14 @@ class LoggingSection(BaseModel):
 class FederationSection(BaseModel):
     """[federation]: what holds between real sites.
 
-    With ``secure_sums`` sites mask what they send, so that the server learns totals alone; without
+    With ``secure_aggregation`` sites mask what they send, so that the server learns totals alone; without
     a word about it, the federation's kits say whether they do. With ``same_sites`` all masked
     totals of a run are over the same sites, and a round waits for a site that is away; without it
     a run goes on, and the difference of two totals tells about the site that is missing in one.
     """
 
     model_config = STRICT
-    secure_sums: bool | None = None
+    secure_aggregation: bool | None = None
     same_sites: bool = True
 
 
@@ -208,7 +208,7 @@ def toml_error_message(error: tomllib.TOMLDecodeError) -> str:
     reason = str(error)
     if reason.startswith("Cannot overwrite a value") or "twice" in reason:
         where = reason[reason.rfind("(") :]
-        return f"the same key is given twice {where}; give each holder and column its own name"
+        return f"the same key is given twice {where}; give each site and column its own name"
     return f"is not valid TOML: {reason}; correct that line"
 
 

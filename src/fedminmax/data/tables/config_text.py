@@ -88,7 +88,7 @@ def _data(proposal: Proposal, folder: Path) -> Iterator[str]:
         if len(target.classes) == 2:
             yield "# The last of two classes is the positive one, which rates are about."
         yield from _list("classes", target.classes)
-    yield "held_out = 0.2               # share of each holder's rows to test on"
+    yield "held_out = 0.2               # share of each site's rows to test on"
     person = proposal.choices.person_column
     column = f"{'' if person else '# '}person_column = {toml_string(person or 'patient')}"
     yield f"{column:<28} # rows of one person are held out together"
@@ -99,13 +99,13 @@ def _data(proposal: Proposal, folder: Path) -> Iterator[str]:
     yield f"{merge:<28} # true reads 'ill', 'ILL' and ' ill' as one"
     yield from _list("missing_values", PROPOSED_MISSING_VALUES)
     files = {name: _relative(path, folder) for name, path in proposal.files.items()}
-    if proposal.holder_column:
+    if proposal.site_column:
         yield f"file = {next(iter(files.values()))}"
-        yield f"holder_column = {toml_string(proposal.holder_column)}"
+        yield f"site_column = {toml_string(proposal.site_column)}"
     else:
         yield ""
-        yield "# One file per holder: name = file"
-        yield "[data.holders]"
+        yield "# One file per site: name = file"
+        yield "[data.sites]"
         yield from (f"{toml_key(name)} = {file}" for name, file in files.items())
         yield from _other_formats(proposal)
     yield ""
@@ -126,7 +126,7 @@ def _format(proposal: Proposal) -> Iterator[str]:
 
 
 def _other_formats(proposal: Proposal) -> Iterator[str]:
-    """Write what is different in some holders' files."""
+    """Write what is different in some sites' files."""
     common = common_format(proposal)
     for name, own in proposal.formats.items():
         if own != common:
@@ -223,7 +223,7 @@ def _model(proposal: Proposal) -> Iterator[str]:
     yield "# method's own default."
     yield "[method]"
     yield f'name = "{DEFAULT_METHOD}"      # the paper\'s Algorithm 1 is "fedminmax"'
-    yield "participation = 1.0          # share of holders in each round"
+    yield "participation = 1.0          # share of sites in each round"
     rounds = f"# rounds = {DEFAULT_ROUNDS[pace]}"
     yield f"{rounds:<28} # at most; fedminmax: {DEFAULT_ROUNDS[Pace.ONE_STEP]}"
     yield f"{f'# gap = {DEFAULT_GAP:g}':<28} # stop when the worst risk is this close to the lowest"

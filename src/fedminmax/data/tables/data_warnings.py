@@ -1,11 +1,11 @@
-"""Warnings about suspicious rows: one-class holders, leaks, copies of protected columns.
+"""Warnings about suspicious rows: one-class sites, leaks, copies of sensitive attributes.
 
 A column that leaks the target is usually derived from it, or recorded after it, and will not be
 available when the model is used. Columns are tested one at a time: how much of the error of the
-best constant prediction remains if the prediction may depend on that column. Every holder can check
+best constant prediction remains if the prediction may depend on that column. Every site can check
 this on its own rows.
 
-A warning names columns and holders, and counts many rows at once, but no row and no value.
+A warning names columns and sites, and counts many rows at once, but no row and no value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedminmax.core.text import counted
-from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.schema import Feature, Kind, Schema
+from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.data.tables.wording import MAX_NAMES
 
-# With fewer rows two holders may look alike, and a column may fit the target, by chance.
+# With fewer rows two sites may look alike, and a column may fit the target, by chance.
 MIN_COPY_ROWS = 10
 MIN_LEAK_ROWS = 50
 MIN_CLASS_ROWS = 5
@@ -33,15 +33,15 @@ Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 
-def constant_target_warnings(holders: Mapping[str, HolderSummary], schema: Schema) -> list[str]:
-    """Warn of holders whose training rows all have the same target."""
-    constant = {name: own.rows for name, own in holders.items() if _is_constant(own, schema)}
+def constant_target_warnings(sites: Mapping[str, SiteSummary], schema: Schema) -> list[str]:
+    """Warn of sites whose training rows all have the same target."""
+    constant = {name: own.rows for name, own in sites.items() if _is_constant(own, schema)}
     if not constant:
         return []
     names = ", ".join(f"'{name}' ({counted(rows, 'row')})" for name, rows in constant.items())
     warning = (
         f"target '{schema.target.column}' is the same in all training rows of {names}: there the "
-        "holder alone determines the target; check whether these rows are complete"
+        "site alone determines the target; check whether these rows are complete"
     )
     return [warning]
 
@@ -61,7 +61,7 @@ def leak_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list[str]:
 
 
 def protected_copy_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list[str]:
-    """Warn of features that tell a protected column, which the model is said not to see."""
+    """Warn of features that tell a sensitive attribute, which the model is said not to see."""
     sample = [] if schema.protected_as_features else _sample(parts)
     warnings = []
     for place, entry in enumerate(schema.protected if sample else ()):
@@ -75,7 +75,7 @@ def protected_copy_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list
         found = _predictors(sample, values, schema)
         if found:
             warnings.append(
-                f"the model sees the protected column '{entry.column}' after all, by columns that "
+                f"the model sees the sensitive attribute '{entry.column}' after all, by columns that "
                 f"tell it: {found}: remove their sections from the configuration, or set "
                 "as_features = true in [groups]"
             )
@@ -106,7 +106,7 @@ def _sample(parts: Sequence[ParsedRows]) -> list[ParsedRows]:
     return [part.take(own) for part, own in zip(parts, chosen, strict=True) if len(own)]
 
 
-def _is_constant(summary: HolderSummary, schema: Schema) -> bool:
+def _is_constant(summary: SiteSummary, schema: Schema) -> bool:
     if summary.rows < MIN_COPY_ROWS:
         return False
     if schema.target.is_quantity:

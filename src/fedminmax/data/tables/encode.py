@@ -1,4 +1,4 @@
-"""Encode rows as tensors, with an encoding that all holders share."""
+"""Encode rows as tensors, with an encoding that all sites share."""
 
 from collections.abc import Sequence
 
@@ -152,7 +152,7 @@ def _encode_groups(rows: ParsedRows, encoding: Encoding, owner: str) -> Tensor:
             count = int((rows.group == place).sum())
             raise InputError(
                 f"{owner}: group '{name}' ({counted(count, 'row')}) has no training row at any "
-                f"holder; training has {listed(encoding.group_names)}: remove these rows, or add "
+                f"site; training has {listed(encoding.group_names)}: remove these rows, or add "
                 "such rows to training"
             )
     number_of = np.array([numbers.get(key, 0) for key in rows.group_keys], np.int64)

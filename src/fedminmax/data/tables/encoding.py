@@ -1,4 +1,4 @@
-"""The encoding that all holders share: computed from summed summaries, exactly as from pooled rows.
+"""The encoding that all sites share: computed from summed summaries, exactly as from pooled rows.
 
 A quantity becomes its distance from the mean in standard deviations, with 0 and a separate flag for
 a missing value; for a spline model its ramps follow (``data.splines``). A category becomes one
@@ -6,7 +6,7 @@ column per category that occurs in training, also with a flag for missing values
 not listed, or does not occur in training, is all zeros, in training and in predictions.
 
 A trained model's folder has the encoding as JSON. ``row_lengths`` computes the total length of a
-holder's encoded rows from its summary, which limits its replies.
+site's encoded rows from its summary, which limits its replies.
 """
 
 import math
@@ -30,8 +30,8 @@ from fedminmax.data.tables.groups import (
     merged_key,
     sort_groups,
 )
-from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.schema import Feature, Kind, Schema
+from fedminmax.data.tables.site_summary import SiteSummary
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ class Encoding:
         return len(self.schema.target.classes) or 1
 
 
-def agree_on_encoding(schema: Schema, total: HolderSummary, *, splines: bool = False) -> Encoding:
-    """Compute the encoding from the sum of all holders' summaries.
+def agree_on_encoding(schema: Schema, total: SiteSummary, *, splines: bool = False) -> Encoding:
+    """Compute the encoding from the sum of all sites' summaries.
 
     With ``splines``, numbers and dates get knots.
     """
@@ -172,7 +172,7 @@ def agree_on_encoding(schema: Schema, total: HolderSummary, *, splines: bool = F
 
 
 def _merged(
-    schema: Schema, total: HolderSummary
+    schema: Schema, total: SiteSummary
 ) -> tuple[tuple[GroupKey, ...], tuple[GroupKey, ...]]:
     """Return the groups, and those that are merged into one of them."""
     groups = sort_groups(total.group_counts, schema)
@@ -186,13 +186,13 @@ def _merged(
     return sort_groups([*kept, together], schema), tuple(k for k in merged if k != together)
 
 
-def _small(encoding: Encoding, total: HolderSummary) -> tuple[GroupKey, ...]:
+def _small(encoding: Encoding, total: SiteSummary) -> tuple[GroupKey, ...]:
     least = encoding.schema.minimum_to_play
     playable = playable_groups(encoding.count(total.group_counts), least)
     return tuple(key for key, plays in zip(encoding.groups, playable, strict=True) if not plays)
 
 
-def _encoded(feature: Feature, total: HolderSummary) -> EncodedQuantity | EncodedCategory:
+def _encoded(feature: Feature, total: SiteSummary) -> EncodedQuantity | EncodedCategory:
     if feature.kind is Kind.CATEGORY:
         return _encoded_category(feature, total.categories[feature.column])
     sums: ExactSums = total.quantities[feature.column]
@@ -204,7 +204,7 @@ def _encoded(feature: Feature, total: HolderSummary) -> EncodedQuantity | Encode
 
 
 def _with_knots(
-    feature: Feature, encoded: EncodedQuantity | EncodedCategory, total: HolderSummary
+    feature: Feature, encoded: EncodedQuantity | EncodedCategory, total: SiteSummary
 ) -> EncodedQuantity | EncodedCategory:
     if isinstance(encoded, EncodedCategory) or feature.kind is Kind.BOOLEAN or not encoded.varies:
         return encoded
@@ -223,12 +223,12 @@ def _encoded_category(feature: Feature, counts: tuple[int, ...]) -> EncodedCateg
     return EncodedCategory(feature.column, occurring, flags_missing=missing > 0)
 
 
-def _target_scale(schema: Schema, total: HolderSummary) -> Scale | None:
+def _target_scale(schema: Schema, total: SiteSummary) -> Scale | None:
     target = schema.target
     if target.is_quantity:
         if total.target.variance == 0:
             raise InputError(
-                f"target '{target.column}' is the same in every training row of all holders; "
+                f"target '{target.column}' is the same in every training row of all sites; "
                 "there is nothing to learn: choose another target"
             )
         return Scale(total.target.mean, total.target.deviation)
@@ -236,7 +236,7 @@ def _target_scale(schema: Schema, total: HolderSummary) -> Scale | None:
     if len(occurring) < 2:
         raise InputError(
             f"target '{target.column}' has one class, '{occurring[0]}', in all {total.rows:,} "
-            "training rows of all holders; give rows of another class or choose another target"
+            "training rows of all sites; give rows of another class or choose another target"
         )
     return None
 
@@ -321,7 +321,7 @@ def _are_knots(feature: EncodedQuantity) -> bool:
     return feature.varies and len(knots) > 1 and increase and all(map(math.isfinite, knots))
 
 
-def row_lengths(summary: HolderSummary, encoding: Encoding) -> RowLengths:
+def row_lengths(summary: SiteSummary, encoding: Encoding) -> RowLengths:
     """Return the roots of the sums over rows of |x|^2, a 1 appended to x, and of y^2.
 
     Ramps of splines count with the most that they can be.
@@ -339,7 +339,7 @@ def row_lengths(summary: HolderSummary, encoding: Encoding) -> RowLengths:
     return RowLengths(math.sqrt(squares), math.sqrt(targets))
 
 
-def _quantity_squares(feature: EncodedQuantity, summary: HolderSummary) -> Fraction:
+def _quantity_squares(feature: EncodedQuantity, summary: SiteSummary) -> Fraction:
     sums, squares = summary.quantities[feature.column], Fraction(0)
     if feature.varies:
         squares += _scaled_squares(sums, feature.mean, feature.deviation)
@@ -349,7 +349,7 @@ def _quantity_squares(feature: EncodedQuantity, summary: HolderSummary) -> Fract
 
 
 def _category_squares(
-    feature: EncodedCategory, summary: HolderSummary, encoding: Encoding
+    feature: EncodedCategory, summary: SiteSummary, encoding: Encoding
 ) -> Fraction:
     listed = next(f.categories for f in encoding.schema.features if f.column == feature.column)
     *counts, missing, _ = summary.categories[feature.column]

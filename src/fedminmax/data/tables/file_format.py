@@ -1,6 +1,6 @@
 """The format of a file: delimiter, encoding, decimal mark, thousands separator, dates.
 
-Files of different holders may have different formats and still mean the same. Nothing is guessed
+Files of different sites may have different formats and still mean the same. Nothing is guessed
 when rows are read; a value that only fits another format is refused with a hint what to set.
 `fedminmax init` proposes what it detects.
 """

@@ -1,4 +1,4 @@
-"""Groups: the values of the protected columns, crossed, that occur among training rows."""
+"""Groups: the values of the sensitive attributes, crossed, that occur among training rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,10 +19,10 @@ from fedminmax.data.tables.wording import toml_key
 GroupKey = tuple[str | None, ...]
 
 
-"""One value (or band) per protected column; None where it is missing."""
+"""One value (or band) per sensitive attribute; None where it is missing."""
 LEFT_OUT = -1
-# The value of every protected column of groups that were merged because each was too small: to be
-# disclosed by a holder, or for minimax training. Values are trimmed when read, so none in a table
+# The value of every sensitive attribute of groups that were merged because each was too small: to be
+# disclosed by a site, or for minimax training. Values are trimmed when read, so none in a table
 # begins with a space.
 MERGED_VALUE = " merged"
 # Stands for all values that are not listed, if these form their own group.
@@ -39,7 +39,7 @@ def parse_groups(table: Table, schema: Schema) -> tuple[NDArray[np.int64], list[
         position, _ = table.first_row(missing)
         column = next(name for name in values.columns if values[name][position] is None)
         raise InputError(
-            f"{table.title}: protected column '{column}', {table.first_missing(column, missing)}; "
+            f"{table.title}: sensitive attribute '{column}', {table.first_missing(column, missing)}; "
             'correct it, or set missing in [groups] to "own_group" or "leave_out"'
         )
     keys = values.unique(maintain_order=True)
@@ -68,7 +68,7 @@ def check_listed(
                 unlisted[key[place]] += count
         for value, count in unlisted.most_common(1):
             raise InputError(
-                f"{source}: protected column '{entry.column}' is '{value}' in "
+                f"{source}: sensitive attribute '{entry.column}' is '{value}' in "
                 f"{counted(count, 'row')}, which [groups.values] does not list; correct it, list "
                 "it, or set unlisted in "
                 '[groups] to "own_group" or "leave_out"'
@@ -92,14 +92,14 @@ def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
 
 
 def check_spellings(keys: Iterable[GroupKey], schema: Schema) -> None:
-    """Refuse groups of different holders that differ only in letter case or spaces."""
+    """Refuse groups of different sites that differ only in letter case or spaces."""
     for entry, values in zip(schema.protected, zip(*keys, strict=True), strict=True):
         texts = [value for value in values if value not in (OTHER_VALUE, MERGED_VALUE)]
         two = variants(spellings(pl.Series(texts, dtype=pl.String)), entry.values)
         if two is not None:
             raise InputError(
-                f"protected column '{entry.column}' has '{two[0]}' and '{two[1]}' at different "
-                "holders, which differ only in letter case or spaces; correct one of them, or set "
+                f"sensitive attribute '{entry.column}' has '{two[0]}' and '{two[1]}' at different "
+                "sites, which differ only in letter case or spaces; correct one of them, or set "
                 "merge_spellings = true in [data] to read them as one"
             )
 
@@ -111,7 +111,7 @@ def is_known(value: str | None, entry: Protected) -> bool:
 
 
 def merged_key(schema: Schema) -> GroupKey:
-    """Return the key of the group that small groups are merged into, the same at every holder."""
+    """Return the key of the group that small groups are merged into, the same at every site."""
     return (MERGED_VALUE,) * len(schema.protected)
 
 

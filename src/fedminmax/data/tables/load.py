@@ -1,4 +1,4 @@
-"""From a configuration to encoded holders: read, check, hold out, agree on an encoding, encode.
+"""From a configuration to encoded sites: read, check, hold out, agree on an encoding, encode.
 
 Notes and warnings tell users what they must know about group sizes before trusting a group's risk.
 """
@@ -21,7 +21,7 @@ from fedminmax.core.small_groups import (
     small_group_notes,
 )
 from fedminmax.core.text import counted
-from fedminmax.data.tables.between_holders import overlap_warnings, unit_warnings
+from fedminmax.data.tables.between_sites import overlap_warnings, unit_warnings
 from fedminmax.data.tables.codes import check_same_codes, code_warnings
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.data_warnings import (
@@ -32,9 +32,9 @@ from fedminmax.data.tables.data_warnings import (
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.groups import GroupKey, check_listed, group_name
-from fedminmax.data.tables.holder_summary import HolderSummary, summarise
 from fedminmax.data.tables.odd_rows import shown_here, without_rows
 from fedminmax.data.tables.schema import Schema
+from fedminmax.data.tables.site_summary import SiteSummary, summarise
 from fedminmax.data.tables.sources import ListedRows, Part, SourceRows, hold_out, read_source
 from fedminmax.data.tables.wording import MAX_NAMES, listed
 
@@ -80,17 +80,15 @@ def small_group_remarks(encoding: Encoding, train: Mapping[GroupKey, int]) -> li
     return [note, *small] if merged else small
 
 
-def absence_note(encoding: Encoding, holders: Sequence[HolderSummary]) -> list[str]:
-    """Note which groups some holders do not have."""
-    counts = [encoding.count(holder.group_counts) for holder in holders]
+def absence_note(encoding: Encoding, sites: Sequence[SiteSummary]) -> list[str]:
+    """Note which groups some sites do not have."""
+    counts = [encoding.count(site.group_counts) for site in sites]
     having = {
         name: sum(rows[number] > 0 for rows in counts)
         for number, name in enumerate(encoding.group_names)
     }
-    rare = [
-        f"'{name}' with {n} of {len(holders)}" for name, n in having.items() if n < len(holders)
-    ]
-    return [f"not every holder has every group: {', '.join(rare)}"] if rare else []
+    rare = [f"'{name}' with {n} of {len(sites)}" for name, n in having.items() if n < len(sites)]
+    return [f"not every site has every group: {', '.join(rare)}"] if rare else []
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +106,11 @@ class OwnedExamples:
 
 @dataclass(frozen=True, eq=False)
 class FederatedTables:
-    """Encoded training rows by holder, and test rows by holder or test file.
+    """Encoded training rows by site, and test rows by site or test file.
 
-    ``summary`` is that of all training rows. ``validation`` are rows by holder that were set aside
+    ``summary`` is that of all training rows. ``validation`` are rows by site that were set aside
     to choose the round; they are neither training nor test rows. ``held_out`` and ``set_aside`` are
-    the row numbers, in each holder's file, of test and of validation rows. Notes inform; warnings
+    the row numbers, in each site's file, of test and of validation rows. Notes inform; warnings
     need attention, and those that are ``kept_warnings``, for files that travel, name no row.
     """
 
@@ -120,7 +118,7 @@ class FederatedTables:
     test: tuple[OwnedExamples, ...]
     encoding: Encoding
     _: KW_ONLY
-    summary: HolderSummary
+    summary: SiteSummary
     held_out: ListedRows
     set_aside: ListedRows
     notes: tuple[str, ...]
@@ -129,8 +127,8 @@ class FederatedTables:
     validation: tuple[OwnedExamples, ...] = ()
 
     @property
-    def holders(self) -> tuple[str, ...]:
-        """The holders' names, in the order of ``train``."""
+    def sites(self) -> tuple[str, ...]:
+        """The sites' names, in the order of ``train``."""
         return tuple(part.owner for part in self.train)
 
     @property
@@ -157,7 +155,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
     total = reduce(add, summaries)
     if total.rows == 0:
         raise InputError(
-            "no training row has a value in every protected column; fill them, or set missing in "
+            "no training row has a value in every sensitive attribute; fill them, or set missing in "
             '[groups] to "own_group"'
         )
     encoding = agree_on_encoding(config.schema, total, splines=config.model.is_spline)
@@ -199,7 +197,7 @@ def _check_test_files(config: TableConfig) -> None:
         if path in trained:
             raise InputError(
                 f"[data.test] {source.path.name} is also trained on"
-                f"{f' by holder {trained[path]!r}' if trained[path] else ''}; give rows that are "
+                f"{f' by site {trained[path]!r}' if trained[path] else ''}; give rows that are "
                 "not used in training, or set held_out instead"
             )
 
@@ -207,10 +205,10 @@ def _check_test_files(config: TableConfig) -> None:
 def _data_warnings(
     files: Sequence[SourceRows],
     training: Sequence[Part],
-    summaries: Sequence[HolderSummary],
+    summaries: Sequence[SiteSummary],
     schema: Schema,
 ) -> list[str]:
-    """Warn of records in common, of holders that differ, and of columns that tell too much."""
+    """Warn of records in common, of sites that differ, and of columns that tell too much."""
     owned = {part.owner: part.rows for file in files for part in file.parts}
     by_owner = dict(zip((part.owner for part in training), summaries, strict=True))
     rows = [part.rows for part in training]
@@ -231,7 +229,7 @@ def _listed(share: float, parts: Sequence[Part]) -> ListedRows:
 def _hold_out(part: Part, config: TableConfig) -> tuple[Part, Part]:
     by_row = config.privacy is not None
     train, test = hold_out(
-        part.rows, config.held_out, seed=config.seed, holder=part.owner, by_row=by_row
+        part.rows, config.held_out, seed=config.seed, site=part.owner, by_row=by_row
     )
     return (
         Part(
@@ -245,10 +243,10 @@ def _hold_out(part: Part, config: TableConfig) -> tuple[Part, Part]:
 
 
 def _set_aside(part: Part, config: TableConfig) -> tuple[Part, Part]:
-    """Split a holder's training rows into training and validation rows."""
+    """Split a site's training rows into training and validation rows."""
     rows = part.rows
     train, own = hold_out(
-        rows, config.validation, seed=config.seed, holder=part.owner, purpose=Purpose.VALIDATION
+        rows, config.validation, seed=config.seed, site=part.owner, purpose=Purpose.VALIDATION
     )
     left = replace(part, rows=rows.take(train)) if len(own) else part
     return left, replace(part, rows=rows.take(own), left_out=0)
@@ -295,7 +293,7 @@ def _unused_note(files: Sequence[SourceRows], schema: Schema) -> list[str]:
     )
 
 
-def _encoding_notes(encoding: Encoding, total: HolderSummary) -> list[str]:
+def _encoding_notes(encoding: Encoding, total: SiteSummary) -> list[str]:
     classes = encoding.schema.target.classes
     absent = [name for label, name in enumerate(classes) if label not in total.class_counts]
     notes = [f"feature '{column}' is constant in training: dropped" for column in encoding.dropped]

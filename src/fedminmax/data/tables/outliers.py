@@ -2,7 +2,7 @@
 
 Numbers are encoded in standard deviations, and a single 1e308 among ordinary values makes the
 deviation so large that all other rows look the same: the column is lost without any error. A robust
-scale (by quartiles) cannot be computed from sums over holders, so such a value is refused; one that
+scale (by quartiles) cannot be computed from sums over sites, so such a value is refused; one that
 is merely far away gets a warning. A value outside the rest that many rows share is probably no
 measurement.
 """

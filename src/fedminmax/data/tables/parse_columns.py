@@ -186,7 +186,7 @@ def _days(dates: pl.Series) -> pl.Series:
     return dates.cast(pl.Datetime("us")).dt.epoch("us") / MICROSECONDS_PER_DAY
 
 
-@lru_cache(maxsize=1_000)  # the same for most columns of every holder
+@lru_cache(maxsize=1_000)  # the same for most columns of every site
 def missing_codes(texts: tuple[str, ...]) -> list[float]:
     """Return codes such as -999, which mean a missing value in typed columns as well."""
     parsed = pl.Series(list(texts), dtype=pl.String).cast(pl.Float64, strict=False)

@@ -1,4 +1,4 @@
-"""Inspect the holders' files and propose a configuration."""
+"""Inspect the sites' files and propose a configuration."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -74,16 +74,16 @@ class InitChoices:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What `fedminmax init` found: files by holder (or one with a holder column) and columns.
+    """What `fedminmax init` found: files by site (or one with a site column) and columns.
 
-    ``rare_groups`` counts the values of each protected column that are not listed. ``formats`` are
-    those of the files, by holder. ``remarks`` are for the user alone: they may name rows.
+    ``rare_groups`` counts the values of each sensitive attribute that are not listed. ``formats`` are
+    those of the files, by site. ``remarks`` are for the user alone: they may name rows.
     """
 
     files: dict[str, Path]
-    holder_column: str | None
+    site_column: str | None
     _: KW_ONLY
-    holders: int
+    sites: int
     rows: int
     target: Target
     protected: tuple[Protected, ...]
@@ -99,14 +99,14 @@ def propose(
     target: str,
     groups: Sequence[str],
     *,
-    holder_column: str | None,
+    site_column: str | None,
     choices: InitChoices,
 ) -> Proposal:
     """Read all files and guess what their columns mean."""
-    unseen = [column for column in (holder_column, choices.person_column) if column]
+    unseen = [column for column in (site_column, choices.person_column) if column]
     named = (target, *groups, *unseen)
-    _check_arguments(paths, named, holder_column)
-    files = holder_names(paths)
+    _check_arguments(paths, named, site_column)
+    files = site_names(paths)
     tables = [_read(path, named, choices.format) for path in paths]
     for table in tables:
         table.require((*named, *choices.categories), "which the command names")
@@ -150,8 +150,8 @@ def propose(
             _check_spellings(tables, column)
     return Proposal(
         files,
-        holder_column,
-        holders=_pooled(tables, holder_column, choices).n_unique() if holder_column else len(paths),
+        site_column,
+        sites=_pooled(tables, site_column, choices).n_unique() if site_column else len(paths),
         rows=sum(len(table.frame) for table in tables),
         target=guessed_target,
         protected=tuple(entry for entry, _ in protected.values()),
@@ -167,10 +167,10 @@ def propose(
     )
 
 
-def holder_names(paths: Sequence[Path]) -> dict[str, Path]:
-    """Name holders by their files, with folders if the file names are not unique.
+def site_names(paths: Sequence[Path]) -> dict[str, Path]:
+    """Name sites by their files, with folders if the file names are not unique.
 
-    >>> holder_names([Path("a/north.csv"), Path("a/south.csv")])
+    >>> site_names([Path("a/north.csv"), Path("a/south.csv")])
     {'north': PosixPath('a/north.csv'), 'south': PosixPath('a/south.csv')}
     """
     for spell in (
@@ -182,7 +182,7 @@ def holder_names(paths: Sequence[Path]) -> dict[str, Path]:
         if len(names) == len(paths):
             return names
     twice = next(path for path in paths if paths.count(path) > 1)
-    raise InputError(f"{twice} is given twice, so two holders have one name; give each file once")
+    raise InputError(f"{twice} is given twice, so two sites have one name; give each file once")
 
 
 def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> Table:
@@ -249,18 +249,16 @@ def _with_positive(target: Target, positive: str) -> Target:
     return replace(target, classes=(other, positive))
 
 
-def _check_arguments(
-    paths: Sequence[Path], named: Sequence[str], holder_column: str | None
-) -> None:
-    if holder_column is not None and len(paths) > 1:
+def _check_arguments(paths: Sequence[Path], named: Sequence[str], site_column: str | None) -> None:
+    if site_column is not None and len(paths) > 1:
         raise InputError(
-            f"--holder {holder_column} and {len(paths)} files were given; give one file with a "
-            "holder column, or one file per holder"
+            f"--site-column {site_column} and {len(paths)} files were given; give one file with a "
+            "site column, or one file per site"
         )
     for name in named:
         if named.count(name) > 1:
             raise InputError(
-                f"column '{name}' is named twice; target, groups, holder and person are different "
+                f"column '{name}' is named twice; target, groups, site and person are different "
                 "columns"
             )
 

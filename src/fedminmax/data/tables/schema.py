@@ -1,4 +1,4 @@
-"""What the columns of the holders' tables mean: agreed once, before any row is read."""
+"""What the columns of the sites' tables mean: agreed once, before any row is read."""
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -22,7 +22,7 @@ class Kind(Enum):
 
 
 class MissingGroup(Enum):
-    """How to handle a row whose value in a protected column is missing or not listed."""
+    """How to handle a row whose value in a sensitive attribute is missing or not listed."""
 
     ERROR = "error"
     OWN_GROUP = "own_group"
@@ -90,8 +90,8 @@ class Schema:
     spaces as one. ``small_groups`` is how groups with fewer training rows than
     ``minimum_group_size`` are handled. Rows with the same value in the ``person_column`` are of one
     person: they are held out together. ``maps`` tells, by column, what a value is read as, where
-    holders code the same thing differently; in the columns ``own_values`` holders may have values
-    that no other holder has. ``missing_by_column`` are further texts that mean a missing value, in
+    sites code the same thing differently; in the columns ``own_values`` sites may have values
+    that no other site has. ``missing_by_column`` are further texts that mean a missing value, in
     one column each; ``units`` are texts beside the numbers of a column, such as %.
     """
 

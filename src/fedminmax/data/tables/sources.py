@@ -1,6 +1,6 @@
 """Split a configured file into the rows of its owners, and each owner's rows into parts.
 
-Every holder separately holds rows out for testing and sets rows aside for validation.
+Every site separately holds rows out for testing and sets rows aside for validation.
 """
 
 import json
@@ -70,7 +70,7 @@ def format_of_file(
 ) -> tuple[FileFormat, tuple[str, ...]]:
     """Return the format of a file outside the configuration, and warnings about that choice.
 
-    A file with the name of one holder, or of one holder's file, has that holder's format.
+    A file with the name of one site, or of one site's file, has that site's format.
     """
     sources = [source for source in (*config.training, *config.test) if source.owner is not None]
     own = [source for source in sources if source.format is not None]
@@ -81,7 +81,7 @@ def format_of_file(
     agreed = named[0].format if is_known else None
     warnings: list[str] = []
     if agreed is not None:
-        warnings.append(f"{path}: read in the format of holder '{named[0].owner}', by its name")
+        warnings.append(f"{path}: read in the format of site '{named[0].owner}', by its name")
     elif own and not is_known and changes == NO_CHANGES:
         others = listed(list(dict.fromkeys(str(source.owner) for source in own)))
         warnings.append(
@@ -94,19 +94,19 @@ def format_of_file(
 def read_source(source: Source, config: TableConfig) -> SourceRows:
     """Read and check a configured file, and assign its rows to their owners."""
     source = replace(source, format=source.format or config.format)
-    return read_file_rows(source, config.schema, config.holder_column)
+    return read_file_rows(source, config.schema, config.site_column)
 
 
 def read_file_rows(source: Source, schema: Schema, column: str | None) -> SourceRows:
-    """Read and check a file; without an owner, this holder column names it row by row."""
-    holder_column = column if source.owner is None else None
-    wanted = (*schema.columns, holder_column) if holder_column else schema.columns
+    """Read and check a file; without an owner, this site column names it row by row."""
+    site_column = column if source.owner is None else None
+    wanted = (*schema.columns, site_column) if site_column else schema.columns
     table = read_table(source.path, wanted, source.format or PLAIN)
     rows = parse_rows(table, schema)
     known = set(wanted)
     unused = tuple(column for column in table.frame.columns if column not in known)
-    if holder_column:
-        owned = tuple(_split(table, rows, holder_column, schema))
+    if site_column:
+        owned = tuple(_split(table, rows, site_column, schema))
     else:
         owned = (_part(table, str(source.owner), rows),)
     quantities = dict(rows.features.quantities)
@@ -117,12 +117,12 @@ def read_file_rows(source: Source, schema: Schema, column: str | None) -> Source
 
 
 def _split(table: Table, rows: ParsedRows, column: str, schema: Schema) -> Iterator[Part]:
-    """Yield each holder's rows, in the order of the holders' names."""
-    table.require([column], "which [data] names as the holder column")
+    """Yield each site's rows, in the order of the sites' names."""
+    table.require([column], "which [data] names as the site column")
     owners = read_values(table, column, schema)
     if owners.null_count():
         raise InputError(
-            f"{table.title}: holder column '{column}', "
+            f"{table.title}: site column '{column}', "
             f"{table.first_missing(column, owners.is_null())}; correct or remove these rows"
         )
     names, numbers = np.unique(owners.to_numpy().astype(str), return_inverse=True)
@@ -145,7 +145,7 @@ def hold_out(
     share: float,
     *,
     seed: int,
-    holder: str,
+    site: str,
     purpose: Purpose = Purpose.FOLDS,
     by_row: bool = False,
 ) -> tuple[Positions, Positions]:
@@ -159,7 +159,7 @@ def hold_out(
         return split_persons(_row_numbers(rows), share, seed, purpose)
     labels = rows.target if rows.target.dtype == np.int64 else np.zeros(len(rows), np.int64)
     strata = np.stack([rows.group, labels.astype(np.int64)])
-    return split_strata(strata, share, seed=seed, holder=holder, purpose=purpose)
+    return split_strata(strata, share, seed=seed, site=site, purpose=purpose)
 
 
 def _row_numbers(rows: ParsedRows) -> NDArray[np.uint64]:
@@ -172,9 +172,9 @@ def _row_numbers(rows: ParsedRows) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class ListedRows:
-    """The share of rows that each holder sets aside, and the numbers of those rows.
+    """The share of rows that each site sets aside, and the numbers of those rows.
 
-    Row numbers in the holder's file count from 1 without the header.
+    Row numbers in the site's file count from 1 without the header.
     """
 
     share: float
@@ -196,7 +196,7 @@ def write_held_out(path: Path, seed: int, held_out: ListedRows, validation: List
     """
     about = (
         "numbers of the rows held out for testing, and under validation of those that chose the "
-        "round, from 1 in each holder's file, without the header; blank lines count"
+        "round, from 1 in each site's file, without the header; blank lines count"
     )
     content = {"format": 1, "about": about, "seed": seed, **held_out.as_json()}
     if len(validation):

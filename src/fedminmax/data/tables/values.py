@@ -84,13 +84,13 @@ def spellings(texts: pl.Series, missing_values: Sequence[str] = ()) -> pl.DataFr
     return frame.with_columns(folded=FOLDED, shown=SHOWN)
 
 
-@lru_cache(maxsize=100)  # the same for every column of every holder
+@lru_cache(maxsize=100)  # the same for every column of every site
 def _missing_texts(missing_values: tuple[str, ...]) -> tuple[str, ...]:
     by_their_value = by_value(pl.Series(missing_values, dtype=pl.String))
     return *missing_values, *by_their_value.to_list()
 
 
-@lru_cache(maxsize=1_000)  # the same at every holder
+@lru_cache(maxsize=1_000)  # the same at every site
 def _listed(known: tuple[str, ...]) -> pl.DataFrame:
     """Return the spellings of a list of values."""
     return spellings(pl.Series(known, dtype=pl.String))

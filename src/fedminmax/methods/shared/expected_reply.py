@@ -28,17 +28,17 @@ SINGLE_PRECISION = 2.0**-23
 
 @dataclass(frozen=True, eq=False)
 class Sender:
-    """The holder that replies: its number, its rows by group, and a row's limits at the model.
+    """The site that replies: its number, its rows by group, and a row's limits at the model.
 
     ``lengths`` are those of its rows, which limit sums over them. It ``is_total`` if it stands for
-    several holders whose replies were added up before anybody saw them. ``group_curvature`` limits
-    the second derivatives of each group's loss sum over the rows of all holders, if it is known.
+    several sites whose replies were added up before anybody saw them. ``group_curvature`` limits
+    the second derivatives of each group's loss sum over the rows of all sites, if it is known.
     """
 
     number: int
     counts: Tensor
     _: KW_ONLY
-    holders: int
+    sites: int
     limits: RowLimits
     lengths: RowLengths
     is_total: bool = False
@@ -46,13 +46,13 @@ class Sender:
 
     @property
     def rows(self) -> int:
-        """Rows of this holder, n_k."""
+        """Rows of this site, n_k."""
         return int(self.counts.sum())
 
 
 @dataclass(frozen=True)
 class OwnLoss:
-    """A holder's own loss in its reply: the count, and the minimum and maximum value."""
+    """A site's own loss in its reply: the count, and the minimum and maximum value."""
 
     count: int
     lower: float
@@ -83,11 +83,11 @@ class ExpectedReply:
         fixed: ...plus this.
         is_limit: whether that holds for every table; if not, it only serves to compare senders.
         curvature: the part of the scale that only shortens the step.
-        own_loss: the holder's own loss, if the method needs it.
+        own_loss: the site's own loss, if the method needs it.
         lower: the least that each of the statistics can be.
         upper: the most that each of the statistics can be.
         reported_curvature: second derivatives from the statistics, if the method needs them.
-        adds_up: of local training, whether all of it also holds for replies of several holders that
+        adds_up: of local training, whether all of it also holds for replies of several sites that
             were added up, if the sender is their total.
     """
 
@@ -163,10 +163,10 @@ def batch_sizes(rows: int, batch_size: int | None) -> list[int]:
 def reach_of_an_epoch(sender: Sender, plan: LocalEpochs) -> float:
     """Return the reach of one epoch's steps; of a total, n times it is that of n_k times each's.
 
-    Holder k's step times n_k is at most n_k sqrt(sum_i 1 / size_i) times the length of its rows.
+    Site k's step times n_k is at most n_k sqrt(sum_i 1 / size_i) times the length of its rows.
     By Cauchy and Schwarz all of them together are at most the root of
     sum_k n_k^2 sum_i 1 / size_i times the length of all rows. Without batches the former is
-    sum_k n_k = n; with batches of b rows, of which each holder's last may have a single row, it is
+    sum_k n_k = n; with batches of b rows, of which each site's last may have a single row, it is
     at most sum_k n_k^2 (n_k / b^2 + 1) <= n^2 (n / b^2 + 1).
     """
     rows, size = sender.rows, plan.batch_size

@@ -2,8 +2,8 @@
 
 Sums with noise have a server of their own.
 
-Its players are the groups, or the holders for AFL's objective. If it does not need a holder's
-groups, the holder sends sums over all of its rows (``sums_of_all_rows``).
+Its players are the groups, or the sites for AFL's objective. If it does not need a site's
+groups, the site sends sums over all of its rows (``sums_of_all_rows``).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from fedminmax.core.group_sums import gradients_by_part, linear_group_sums, line
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Census, Order, RoundKey, Sums, zero_sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_positive, check_share
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
@@ -78,7 +78,7 @@ def check_fast_settings(settings: FastSettings, *, gap: float = 0.0, epsilon: fl
 
 
 def ask_for_sums(key: RoundKey, parameters: Tensor) -> Order:
-    """Broadcast the next candidate; holders need no weights."""
+    """Broadcast the next candidate; sites need no weights."""
     return Order(key, parameters, torch.zeros(0, dtype=torch.float64))
 
 
@@ -103,7 +103,7 @@ def start_server(
     if census.noise is not None:
         if linear is not None:
             raise InputError(
-                f"{settings.name}: curvature sums cannot keep a promise of privacy; give "
+                f"{settings.name}: curvature sums cannot keep a privacy guarantee; give "
                 "curvature=False"
             )
         return start_noisy(parameters, census, census.noise, weights)
@@ -130,30 +130,30 @@ def after_round(
 
 
 def sums_of_all_rows(
-    linear: LinearStructure | None, order: Order, holder: Holder, workspaces: Sequence[Workspace]
+    linear: LinearStructure | None, order: Order, site: SiteData, workspaces: Sequence[Workspace]
 ) -> Sums:
     """Return gradient and, for a linear model, curvature sums at the broadcast model.
 
     Losses are by group, for the run's log.
     """
-    rows = holder.examples
+    rows = site.examples
     if linear is not None:
-        sums = linear_group_sums(linear, order.parameters, rows, holder.groups)
+        sums = linear_group_sums(linear, order.parameters, rows, site.groups)
         step, curvature = sums.gradients.sum(dim=0), sums.curvature.sum(dim=0)
         group_loss = sums.losses
     else:
         for workspace in workspaces:
             workspace.load(order.parameters)
         everyone = torch.zeros_like(rows.group)
-        losses, gradients = gradients_by_part(workspaces, rows, everyone, 1, holder.rows_per_chunk)
+        losses, gradients = gradients_by_part(workspaces, rows, everyone, 1, site.rows_per_chunk)
         step, curvature = gradients[0].cpu(), torch.zeros(0, dtype=torch.float64)
-        group_loss = sum_by_group(losses, holder)
+        group_loss = sum_by_group(losses, site)
     return replace(
-        zero_sums(0, holder.groups, 0),
+        zero_sums(0, site.groups, 0),
         step=step,
         scale=float(len(rows)),
         group_loss=group_loss,
-        group_count=torch.bincount(rows.group, minlength=holder.groups).cpu(),
+        group_count=torch.bincount(rows.group, minlength=site.groups).cpu(),
         statistics=curvature,
         gradient_evaluations=len(rows),
     )

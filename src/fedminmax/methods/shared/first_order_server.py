@@ -2,7 +2,7 @@
 
 The prox-linear step (Drusvyatskiy, Paquette: Efficiency of minimizing compositions of convex
 functions and smooth maps, 2019) with an adaptive diagonal metric: at theta, with risks r_a and
-slopes g_a of the players (groups, or holders),
+slopes g_a of the players (groups, or sites),
 
     minimise over p:  max_a (r_a + g_a . p) + 1/(2 eta) p' D p.
 
@@ -19,7 +19,7 @@ is compared, not the decrease that a step predicts: by that measure a candidate 
 looks bad although it is not, and rates became too small too early. So the worst risk never rises,
 and a failure costs one round.
 
-If holders are missing, the worst risks of two rounds are on different rows, and the same candidate
+If sites are missing, the worst risks of two rounds are on different rows, and the same candidate
 is sent again, a few times. If they stay away, every candidate is kept, unless its risk is far off;
 the rate grows while the smoothed worst risk falls, and shrinks once that has stopped.
 
@@ -62,7 +62,7 @@ class FirstOrderState:
     """The next candidate, and the model that it starts from with what is known there.
 
     ``slope_sums`` [m, p] are the running means of slopes before bias correction, over ``steps``
-    rounds. ``level`` is the worst risk of ``best``, smoothed if only some holders take part,
+    rounds. ``level`` is the worst risk of ``best``, smoothed if only some sites take part,
     ``lowest`` its minimum, and ``stale`` the rounds since. ``is_exact`` says whether the level was
     measured on all rows, and ``repeats`` how often in a row the candidate was sent again.
     ``rounds`` counts the candidates that were kept, ``failures`` the others.
@@ -101,7 +101,7 @@ class FirstOrderState:
 
     @property
     def selected(self) -> Tensor:
-        """The model that the next candidate starts from: with all holders, that of lowest risk."""
+        """The model that the next candidate starts from: with all sites, that of lowest risk."""
         return self.best.unsqueeze(0)
 
 

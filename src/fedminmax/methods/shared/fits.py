@@ -4,7 +4,7 @@ The centralized minimax papers alternate between fitting a model to fixed group 
 oracle, and updating the weights by the risks of the fitted model. Over a federation, one outer step
 is ``fit_rounds`` rounds of full-batch gradient steps with fixed weights, and one round of
 evaluation: the risks that arrive with the first step after the fit are the fitted model's, and that
-step is not taken. They are risks on the training rows of that round's participants. With one holder
+step is not taken. They are risks on the training rows of that round's participants. With one site
 this is the centralized algorithm, with gradient descent as its oracle.
 
 | symbol              | name                     |

@@ -1,6 +1,6 @@
 """The server of noisy sums: looking ahead where no single number can be trusted.
 
-Under a promise of privacy (see ``core.privacy``) every round costs noise in all others, so there
+Under a privacy guarantee (see ``core.privacy``) every round costs noise in all others, so there
 are few, and nothing may be decided by one round's numbers: a trust region would believe noise. The
 prox-linear step (see ``first_order_server``) is taken with a metric that needs no test:
 

@@ -2,7 +2,7 @@
 
 Every method with local training replies with risks before training and counts
 (``sums_before_training``). After a round, a server that looks ahead knows each player's sums at the
-model it sent (``RiskSums``); the players are the groups, or the holders for AFL's objective.
+model it sent (``RiskSums``); the players are the groups, or the sites for AFL's objective.
 
 Methods over groups share the initial weights, and how these weight the rows. A group that is too
 small for the adversary to choose keeps its share rho_b as weight. With s the sum of these shares,
@@ -11,7 +11,7 @@ the adversary moves within
     {mu: mu_b = rho_b for small b, mu_a >= epsilon and sum mu_a = 1 - s over the others},
 
 so two rows with odd labels have the weight of two rows. A method's ascent skips the small groups,
-as it does groups that no holder had in a round: they keep their weight, and the others share the
+as it does groups that no site had in a round: they keep their weight, and the others share the
 rest.
 """
 
@@ -24,28 +24,28 @@ from fedminmax.core.messages import NOT_ROUNDED, Census, Order, SumRounding, Sum
 from fedminmax.core.one_step import losses_of
 from fedminmax.core.solvers.simplex import project_on_simplex
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.method import Holder, RowWeights
+from fedminmax.methods.method import RowWeights, SiteData
 from fedminmax.methods.shared.checks import check_floor
 
 
-def sums_before_training(order: Order, holder: Holder, workspace: Workspace) -> Sums:
-    """Load the broadcast model and return its loss sums on this holder's rows.
+def sums_before_training(order: Order, site: SiteData, workspace: Workspace) -> Sums:
+    """Load the broadcast model and return its loss sums on this site's rows.
 
     The step is empty: the caller fills it in.
     """
     workspace.load(order.parameters)
-    losses = losses_of(workspace, holder.examples, holder.rows_per_chunk)
+    losses = losses_of(workspace, site.examples, site.rows_per_chunk)
     return replace(
-        zero_sums(0, holder.groups, 0),
-        group_loss=sum_by_group(losses, holder),
-        group_count=torch.bincount(holder.examples.group, minlength=holder.groups).cpu(),
+        zero_sums(0, site.groups, 0),
+        group_loss=sum_by_group(losses, site),
+        group_count=torch.bincount(site.examples.group, minlength=site.groups).cpu(),
     )
 
 
-def sum_by_group(values: Tensor, holder: Holder) -> Tensor:
+def sum_by_group(values: Tensor, site: SiteData) -> Tensor:
     """Sum one number per row by the row's group, in float64."""
     return torch.bincount(
-        holder.examples.group, weights=values.to(torch.float64), minlength=holder.groups
+        site.examples.group, weights=values.to(torch.float64), minlength=site.groups
     ).cpu()
 
 
@@ -72,12 +72,12 @@ def uniform_weights(census: Census) -> Tensor:
     return torch.where(playable, (1.0 - shares[~playable].sum()) / playable.sum(), shares)
 
 
-def weigh_by_group(order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+def weigh_by_group(order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
     """n_k (theta - theta_k) = eta sum_i w_{a_i} grad loss_i, on the scale n_k."""
-    return RowWeights(order.weights.expand(len(holders), -1), counts.sum(dim=1).to(torch.float64))
+    return RowWeights(order.weights.expand(len(sites), -1), counts.sum(dim=1).to(torch.float64))
 
 
-# How often in a row a candidate is sent again because holders were missing.
+# How often in a row a candidate is sent again because sites were missing.
 MAX_REPEATS = 3
 
 

@@ -1,9 +1,9 @@
-"""Drawing holders at random, and local steps with a snapshot.
+"""Drawing sites at random, and local steps with a snapshot.
 
-The server draws holders with replacement, and a holder drawn c times counts c times, so sums over
-the drawn holders are unbiased.
+The server draws sites with replacement, and a site drawn c times counts c times, so sums over
+the drawn sites are unbiased.
 
-Local steps with a snapshot are the first request of DRFA and of its group form. Holders take tau
+Local steps with a snapshot are the first request of DRFA and of its group form. Sites take tau
 steps and return their models after step t' and after the last one. The server draws one t' for all;
 the adversary then moves by the losses at the mean snapshot, an unbiased sample of the round's tau
 intermediate models.
@@ -28,7 +28,7 @@ from fedminmax.core.local_epochs import shuffled_batches, take_step
 from fedminmax.core.messages import Order, Sums, descend
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.fedavg import local_stream
-from fedminmax.methods.method import Holder
+from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_positive, check_whole
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
@@ -41,36 +41,36 @@ from fedminmax.methods.shared.expected_reply import (
 from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 
-def draw_holders(odds: Tensor, draws: int, rng: np.random.Generator) -> Tensor:
-    """Draw in proportion to ``odds``; return how often each holder was drawn, in float64."""
+def draw_sites(odds: Tensor, draws: int, rng: np.random.Generator) -> Tensor:
+    """Draw in proportion to ``odds``; return how often each site was drawn, in float64."""
     probabilities = odds.to(torch.float64) / odds.sum()
     drawn = rng.choice(len(odds), size=draws, p=probabilities.tolist())
     return torch.tensor(np.bincount(drawn, minlength=len(odds)), dtype=torch.float64)
 
 
-def only_rows(holder: Holder, batch: Tensor | None) -> Holder:
-    """Return the holder with only these rows; None stands for all rows."""
+def only_rows(site: SiteData, batch: Tensor | None) -> SiteData:
+    """Return the site with only these rows; None stands for all rows."""
     if batch is None:
-        return holder
-    return replace(holder, examples=holder.examples.rows(batch.to(holder.examples.group.device)))
+        return site
+    return replace(site, examples=site.examples.rows(batch.to(site.examples.group.device)))
 
 
 def mean_loss(reply: Sums) -> float:
-    """Return the mean loss over the rows of one holder's reply."""
+    """Return the mean loss over the rows of one site's reply."""
     return float(reply.group_loss.sum()) / int(reply.group_count.sum())
 
 
-def with_own_loss(reply: Sums, holder: Holder, loss: float) -> Sums:
-    """Put the holder's own number into its reply, with count 1: it took part."""
-    losses = torch.zeros(holder.holders, dtype=torch.float64)
-    counts = torch.zeros(holder.holders, dtype=torch.int64)
-    losses[holder.number], counts[holder.number] = loss, 1
-    return replace(reply, holder_loss=losses, holder_count=counts)
+def with_own_loss(reply: Sums, site: SiteData, loss: float) -> Sums:
+    """Put the site's own number into its reply, with count 1: it took part."""
+    losses = torch.zeros(site.sites, dtype=torch.float64)
+    counts = torch.zeros(site.sites, dtype=torch.int64)
+    losses[site.number], counts[site.number] = loss, 1
+    return replace(reply, site_loss=losses, site_count=counts)
 
 
 @dataclass(frozen=True)
 class LocalSteps:
-    """How a holder trains; ``batch_size`` None means all rows in one batch."""
+    """How a site trains; ``batch_size`` None means all rows in one batch."""
 
     steps: int
     batch_size: int | None
@@ -96,7 +96,7 @@ def with_snapshot_step(weights: Tensor, snapshot_step: int) -> Tensor:
 
 def train_with_snapshot(
     order: Order,
-    holder: Holder,
+    site: SiteData,
     workspace: Workspace,
     plan: LocalSteps,
     *,
@@ -105,13 +105,13 @@ def train_with_snapshot(
 ) -> Sums:
     """Return both displacements, concatenated, times ``weight`` and on that scale.
 
-    A holder without weight does not train; it still returns the losses of the model it received.
+    A site without weight does not train; it still returns the losses of the model it received.
     """
-    before = sums_before_training(order, holder, workspace)
+    before = sums_before_training(order, site, workspace)
     if weight == 0:
         return replace(before, step=order.parameters.new_zeros(2 * len(order.parameters)))
-    examples, snapshot_step = holder.examples, int(order.weights[-1])
-    endless = shuffled_batches(len(examples), plan.batch_size, local_stream(order, holder))
+    examples, snapshot_step = site.examples, int(order.weights[-1])
+    endless = shuffled_batches(len(examples), plan.batch_size, local_stream(order, site))
     batches = list(islice(endless, plan.steps))
 
     def run_steps(part: list[Tensor | None]) -> Tensor:

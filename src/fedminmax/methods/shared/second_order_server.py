@@ -1,7 +1,7 @@
 """The server for linear models: from sums with curvature to the next candidate model.
 
 With loss, gradient and curvature sums the server has a quadratic model of every player's risk (a
-player is a group, or a holder) and goes to the minimum of their maximum: the weights are those that
+player is a group, or a site) and goes to the minimum of their maximum: the weights are those that
 will be optimal after the step, not those that were optimal before it. Players that may not be
 chosen keep their share (see ``simplex``). A trust region in the manner of Levenberg and
 Marquardt (More: The Levenberg-Marquardt algorithm, 1978) makes the steps safe for every data set
@@ -11,10 +11,10 @@ quadratic model is exact: one round of sums is the whole problem.
 With cross-entropy or squared error and a ridge, the sums also prove a lower bound (see
 ``core.certificate``).
 
-Risks of two rounds can be compared only if both are on all rows. If holders are missing, the same
+Risks of two rounds can be compared only if both are on all rows. If sites are missing, the same
 candidate is sent again, a few times. If they stay away, every candidate is kept, and the quadratics
 are averages over rounds, each moved to the newest candidate; round t has weight t, so what was
-measured far away fades. The averages of rounds with changing holders approach the risks on all
+measured far away fades. The averages of rounds with changing sites approach the risks on all
 rows.
 
 | symbol         | name                            |
@@ -114,7 +114,7 @@ def _after_first_round(state: SecondOrderState, now: float, epsilon: float) -> S
 def _after_incomplete_round(
     state: SecondOrderState, reported: RiskSums, epsilon: float
 ) -> SecondOrderState:
-    """Send the candidate again; if holders stay away, keep it and average the quadratics."""
+    """Send the candidate again; if sites stay away, keep it and average the quadratics."""
     if state.is_exact and state.repeats < MAX_REPEATS:
         return replace(state, repeats=state.repeats + 1, rounds=state.rounds + 1)
     tried = _averaged(state, reported)
@@ -128,7 +128,7 @@ def _after_incomplete_round(
 
 
 def _tried_out(state: SecondOrderState, tried: SecondOrderState, reported: RiskSums) -> Trial:
-    """Return the trial after a round without all holders.
+    """Return the trial after a round without all sites.
 
     The model that candidates must beat is the best one so far if it was measured on all rows, else
     the start, or zeros where these are known to be better. Quadratic risks tell its risk on all

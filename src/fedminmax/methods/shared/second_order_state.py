@@ -39,7 +39,7 @@ class SecondOrderState:
     lower is minus infinity if nothing is proved. ``answer`` is the worst risk of the selected
     model, with its penalty; infinite unless it was measured on all rows. ``seen`` has the rows
     behind each player's risk, weighted by round, and ``repeats`` is how often in a row the
-    candidate was sent again. ``trial`` decides whether candidates are returned while holders are
+    candidate was sent again. ``trial`` decides whether candidates are returned while sites are
     missing. ``size`` determines rounding errors.
     """
 
@@ -121,7 +121,7 @@ class SecondOrderState:
     def selected(self) -> Tensor:
         """The model with the lowest worst risk; for squared error, the next candidate.
 
-        While holders are missing, it is the latest one, if such models passed their trial.
+        While sites are missing, it is the latest one, if such models passed their trial.
         """
         if not self.is_exact and not self.trial.is_passed(self.counts, self.fixed.playable):
             return self.trial.kept.unsqueeze(0)

@@ -1,7 +1,7 @@
-"""Whether candidates are better than a model that was known before, if holders are missing.
+"""Whether candidates are better than a model that was known before, if sites are missing.
 
 Without all rows, the risks of two candidates cannot be compared: each was measured on the rows of
-other holders. But every candidate was chosen before the holders of its round reported on it. So the
+other sites. But every candidate was chosen before the sites of its round reported on it. So the
 mean loss of all candidates since the model that is kept, later ones with more weight (round t has
 weight t), is an honest estimate of how the latest one does on rows of others; one that only looks
 good on the rows that it was made from shows there. Until these are enough rows, or if the estimate

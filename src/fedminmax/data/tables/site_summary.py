@@ -1,0 +1,102 @@
+"""What a site discloses about its training rows before the first round: sums and counts."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedminmax.core.exact_sums import NO_ROWS, ExactSums, exact_sums
+from fedminmax.data.tables.groups import GroupKey
+from fedminmax.data.tables.parse_rows import ParsedRows
+from fedminmax.data.tables.schema import Kind, Schema
+
+Stratum = tuple[GroupKey, int]
+
+
+"""A group and a class; in regression the class is 0."""
+
+
+@dataclass(frozen=True)
+class SiteSummary:
+    """Sums over rows: summaries can be added in any order, and the total is that of pooled rows.
+
+    ``categories`` counts each listed category, then missing values, then values not listed.
+    """
+
+    rows: int
+    quantities: Mapping[str, ExactSums]
+    categories: Mapping[str, tuple[int, ...]]
+    strata: Mapping[Stratum, int]
+    target: ExactSums
+
+    def __add__(self, other: "SiteSummary") -> "SiteSummary":
+        return SiteSummary(
+            self.rows + other.rows,
+            {name: sums + other.quantities[name] for name, sums in self.quantities.items()},
+            {
+                name: tuple(a + b for a, b in zip(counts, other.categories[name], strict=True))
+                for name, counts in self.categories.items()
+            },
+            dict(Counter(self.strata) + Counter(other.strata)),
+            self.target + other.target,
+        )
+
+    @property
+    def group_counts(self) -> dict[GroupKey, int]:
+        """Rows of each group."""
+        counts: Counter[GroupKey] = Counter()
+        for (group, _), count in self.strata.items():
+            counts[group] += count
+        return dict(counts)
+
+    @property
+    def class_counts(self) -> dict[int, int]:
+        """Rows of each class."""
+        counts: Counter[int] = Counter()
+        for (_, label), count in self.strata.items():
+            counts[label] += count
+        return dict(counts)
+
+
+def without_counts(summary: SiteSummary) -> SiteSummary:
+    """Return a summary that says of groups and categories only that they occur.
+
+    It says nothing of classes. What number columns are scaled by stays.
+    """
+    categories = {
+        name: tuple(int(count > 0) for count in counts)
+        for name, counts in summary.categories.items()
+    }
+    return replace(
+        summary, categories=categories, strata={(group, 0): 1 for group, _ in summary.strata}
+    )
+
+
+def summarise(rows: ParsedRows, schema: Schema) -> SiteSummary:
+    """Summarise a site's training rows."""
+    quantities = {
+        name: exact_sums(values[~np.isnan(values)])
+        for name, values in rows.features.quantities.items()
+    }
+    categories = {
+        feature.column: tuple(
+            np.bincount(
+                rows.features.codes[feature.column], minlength=len(feature.categories) + 2
+            ).tolist()
+        )
+        for feature in schema.features
+        if feature.kind is Kind.CATEGORY
+    }
+    target = exact_sums(rows.target.astype(np.float64)) if schema.target.is_quantity else NO_ROWS
+    return SiteSummary(len(rows), quantities, categories, _strata(rows, schema), target)
+
+
+def _strata(rows: ParsedRows, schema: Schema) -> dict[Stratum, int]:
+    classes = max(len(schema.target.classes), 1)
+    labels = np.zeros(len(rows), np.int64) if schema.target.is_quantity else rows.target
+    counts = np.bincount(rows.group * classes + labels, minlength=1)
+    return {
+        (rows.group_keys[place // classes], place % classes): int(counts[place])
+        for place in np.flatnonzero(counts).tolist()
+    }

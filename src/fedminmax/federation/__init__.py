@@ -1,5 +1,0 @@
-"""Federations of holders, and the only round loop."""
-
-from fedminmax.core.lazy_names import lazy_names
-
-__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

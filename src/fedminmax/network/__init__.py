@@ -1,0 +1,1 @@
+"""What runs between machines: what travels, sites, the server, secure aggregation, the engine."""

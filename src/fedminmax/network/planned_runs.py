@@ -1,0 +1,159 @@
+"""The runs of a configuration: the method, and a baseline that differs only in its objective.
+
+Where neither the configuration nor the method has a learning rate, the run takes the largest one
+that is safe for these features, as ``train`` does in Python. It is known only when all sites have
+encoded their rows: until then its word is "safe". The baseline takes the same learning rate, steps,
+rounds and iterate, or the same server that looks ahead, so that what differs is what it minimises.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.config import MethodChoice, TableConfig
+from fedminmax.methods.card import MethodCard, Pace
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.defaults import DEFAULT_ROUNDS
+from fedminmax.network.wire.plan import (
+    NetworkPlan,
+    PlannedRun,
+    SecureAggregation,
+    SiteRules,
+    packages_of,
+    threshold_for,
+)
+
+RATE = "learning_rate"
+SAFE = "safe"
+BASELINE_OPTIONS = (RATE, "epochs", "batch_size")
+
+
+def plan_of_config(
+    config: TableConfig, run: str, sites: Sequence[str], site_rules: SiteRules
+) -> NetworkPlan:
+    """Return a configuration as a plan for these sites."""
+    if config.candidates:
+        kinds = " or ".join(f'"{own.kind}"' for own in config.candidates)
+        raise InputError(
+            '[model] kind = "auto" compares two models on rows of one process, and sites have no '
+            f"question for that; give {kinds}, or decide with 'fedminmax train' on one site's table"
+        )
+    runs = tuple(
+        replace(
+            own,
+            iterate=config.iterate,
+            patience=config.patience,
+            needs_patience=config.method.patience is not None,
+        )
+        for own in planned_runs(config.method)
+    )
+    return NetworkPlan(
+        run=run,
+        sites=tuple(sites),
+        schema=config.schema,
+        model=config.model,
+        runs=runs,
+        held_out=config.held_out,
+        seed=config.seed,
+        format=config.format,
+        site_rules=site_rules,
+        validation=config.validation,
+        certify=config.method.certify,
+        packages=packages_of(runs),
+        secure_aggregation=_secure_aggregation(config, len(sites), site_rules)
+        if config.secure_aggregation
+        else None,
+        privacy=config.promise,
+    )
+
+
+def _secure_aggregation(
+    config: TableConfig, sites: int, site_rules: SiteRules
+) -> SecureAggregation:
+    """Return how many sites are in a total: all, unless the configuration allows other sets.
+
+    Under a privacy guarantee, at least all but the colluding ones.
+    """
+    if config.same_sites:
+        return SecureAggregation(sites)
+    least = threshold_for(sites, site_rules.minimum_sites)
+    if config.privacy is not None:
+        least = max(least, sites - config.privacy.colluding)
+    return SecureAggregation(least, same_sites=False)
+
+
+def planned_runs(choice: MethodChoice) -> tuple[PlannedRun, ...]:
+    """Return the method's run, and the baseline's unless there is none or it is the same."""
+    card = CARDS[choice.name]
+    options = dict(choice.options)
+    if RATE not in options and _leaves_rate_open(card):
+        options[RATE] = SAFE
+    run = PlannedRun(
+        choice.name,
+        options,
+        choice.rounds,
+        participation=choice.participation,
+        iterate=choice.iterate,
+        patience=choice.patience,
+    )
+    if choice.baseline is None or choice.baseline == choice.name:
+        return (run,)
+    return run, _baseline(run, card, CARDS[choice.baseline])
+
+
+def needs_learning_rate(runs: Sequence[PlannedRun]) -> bool:
+    """Return whether one of the runs waits for a safe learning rate."""
+    return any(run.options.get(RATE) == SAFE for run in runs)
+
+
+def with_rate(runs: Sequence[PlannedRun], rate: str) -> tuple[PlannedRun, ...]:
+    """Give this learning rate to the runs that wait for one."""
+    return tuple(
+        replace(run, options=dict(run.options) | {RATE: rate})
+        if needs_learning_rate([run])
+        else run
+        for run in runs
+    )
+
+
+def _leaves_rate_open(card: MethodCard) -> bool:
+    """Return whether the method has no learning rate of its own, in Python as everywhere else."""
+    return RATE in card.option_types and card.build({}).learning_rate is None
+
+
+def _baseline(run: PlannedRun, card: MethodCard, baseline: MethodCard) -> PlannedRun:
+    looks_ahead = (card.pace is Pace.LOOK_AHEAD, baseline.pace is Pace.LOOK_AHEAD)
+    if all(looks_ahead):
+        shared = dict(run.options)
+    elif any(looks_ahead):
+        # Rates, epochs and rounds of one do not apply to the other.
+        shared = {RATE: SAFE} if _leaves_rate_open(baseline) else {}
+        run = replace(run, rounds=DEFAULT_ROUNDS[baseline.pace])
+    else:
+        run, shared = _with_same_steps(run, card, baseline)
+    options = {name: word for name, word in shared.items() if name in baseline.option_types}
+    return replace(run, method=baseline.key, options=options)
+
+
+def _with_same_steps(
+    run: PlannedRun, card: MethodCard, baseline: MethodCard
+) -> tuple[PlannedRun, dict[str, str]]:
+    """Return the run with rounds for the same number of steps, and their settings."""
+    # Any number: it stands where the safe one will.
+    method = with_rate([run], "1")[0].build()
+    shared = {
+        name: _as_text(getattr(method, name))
+        for name in BASELINE_OPTIONS
+        if name in card.option_types
+    }
+    if needs_learning_rate([run]):
+        shared[RATE] = SAFE
+    if card.pace is Pace.ONE_STEP:
+        return run, shared | {"epochs": "1", "batch_size": "none"}
+    if baseline.pace is Pace.ONE_STEP:
+        run = replace(run, rounds=run.rounds * int(shared.get("epochs", "1")))
+    return run, shared
+
+
+def _as_text(value: float | None) -> str:
+    return "none" if value is None else repr(value)

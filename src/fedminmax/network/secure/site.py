@@ -1,0 +1,278 @@
+"""A site's side of masked sums: it masks and unmasks, each at most as it should.
+
+What holds whatever the server does: an answer leaves the site under the masks of all other sites
+that were asked and under the site's own mask; the seed of the latter is disclosed only after every
+site that was asked has signed that it saw the same question and sites; and secrets that two sites
+share are never disclosed. The question is the hash of everything that decides what a site computes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+
+from fedminmax.network.secure.fixed_point import Packed
+from fedminmax.network.secure.identity import Authority, Identity
+from fedminmax.network.secure.ledger import MaskLedger, Ownership, Total
+from fedminmax.network.secure.masks import (
+    SessionKeys,
+    Sum,
+    decrypted,
+    derived_key,
+    encrypted,
+    mask_at,
+)
+from fedminmax.network.secure.messages import (
+    Ask,
+    Context,
+    Traced,
+    UnmaskAsk,
+    Unmasked,
+    Upload,
+    commitment,
+    from_bytes,
+    statement,
+    to_bytes,
+    upload_content,
+    upload_to_bytes,
+)
+from fedminmax.network.secure.session import (
+    Roster,
+    Terms,
+    check_roster,
+    check_terms,
+    entry_of,
+    roster_from_bytes,
+)
+from fedminmax.network.secure.shamir import SECRET_BYTES, SHARE_BYTES, deal, new_secret
+from fedminmax.network.wire.codec import RefusedError
+
+SERVER = "the server"
+
+
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """What a site remembers of an answer that it masked, until the next question."""
+
+    ask: Ask
+    total: Total
+    stated: bytes
+    seed: bytes
+    words: int
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """A session that has begun: everybody's keys, and the secrets shared with each other site."""
+
+    roster: Roster
+    secrets: Mapping[str, bytes]
+    ledger: MaskLedger
+
+
+class SecureSite:
+    """One site in one session.
+
+    Args:
+        identity: the site's kit key and certificate.
+        authority: the federation's root certificate.
+        terms: what this site received as run, plan, sites and threshold.
+        folder: where it keeps its record of masks.
+        data: a digest of its table.
+        allows_other_sets: whether totals over sets that differ in few sites are allowed.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        authority: Authority,
+        terms: Terms,
+        folder: Path,
+        *,
+        data: str,
+        allows_other_sets: bool = False,
+    ) -> None:
+        check_terms(terms)
+        if identity.site not in terms.sites:
+            raise RefusedError(f"{SERVER} has a plan without this site, '{identity.site}'")
+        self._name, self._authority, self._terms = identity.site, authority, terms
+        self._folder = folder
+        self._about = Ownership(terms.run, data, terms.threshold, allows_other_sets)
+        self._keys = SessionKeys.fresh()
+        self._entry = entry_of(identity, self._keys, terms)
+        self._joined: Joined | None = None
+        self._masked: dict[Context, Masked] = {}
+
+    def keys(self) -> bytes:
+        """Tell this site's keys of the session."""
+        return self._entry.model_dump_json().encode()
+
+    def set_roster(self, roster: object) -> bytes:
+        """Take everybody's keys; the same ones may come again, others may not."""
+        came = roster_from_bytes(roster, SERVER)
+        if self._joined is not None:
+            if came.session != self._joined.roster.session:
+                raise RefusedError(f"{SERVER} changed the sites' keys within a session; refused")
+            return b""
+        check_roster(came, self._terms, self._authority)
+        if came.by_site.get(self._name) != self._entry:
+            raise RefusedError(f"{SERVER} has other keys of this site than it made; refused")
+        shared = {}
+        for site, entry in came.by_site.items():
+            if site != self._name:
+                try:
+                    shared[site] = self._keys.shared_with(entry.masking)
+                except ValueError as error:
+                    raise RefusedError(
+                        f"the key of '{site}' is not a valid key; refused"
+                    ) from error
+        ledger = MaskLedger(self._folder, self._about, came.session)
+        self._joined = Joined(came, shared, ledger)
+        return b""
+
+    def asked_sites(self, secure: object, topic: Context) -> tuple[str, ...]:
+        """Return over which sites a total is asked for, if this site takes part in it."""
+        ask, joined = from_bytes(secure, Ask, SERVER), self._session()
+        if ask.context.topic != topic:
+            raise RefusedError(f"{SERVER} asks {topic}, but for a mask of {ask.context}; refused")
+        self._check_sites(ask.sites, joined)
+        return ask.sites
+
+    def mask(self, secure: object, topic: Context, packed: Packed, question: bytes) -> bytes:
+        """Mask an answer.
+
+        Args:
+            secure: the ``Ask`` that came with the question.
+            topic: which question this is, as the site itself understood it.
+            packed: the answer in whole numbers.
+            question: the hash of all that was asked (``question_digest``), as this site saw it.
+        """
+        self.asked_sites(secure, topic)
+        ask, joined = from_bytes(secure, Ask, SERVER), self._session()
+        total = Total(question.hex(), ask.sites)
+        joined.ledger.note_mask(ask.context, total)
+        stated = statement(joined.roster.session, ask, question)
+        seed = new_secret().to_bytes(SECRET_BYTES, "big")
+        own = Masked(ask, total, stated, seed, len(packed.words))
+        # Seeds of earlier questions are of no use any more.
+        self._masked = {
+            context: other for context, other in self._masked.items() if context.topic == topic
+        }
+        self._masked[ask.context] = own
+        masked = Sum(packed)
+        masked.add_mask(self_mask_key(own.seed), 1)
+        place = ask.sites.index(self._name)
+        for number, other in enumerate(ask.sites):
+            if number != place:
+                masked.add_mask(_pair_key(joined, other, stated), 1 if place < number else -1)
+        commitments, shares = self._shares(own, joined)
+        signature = self._keys.signing.sign(upload_content(stated))
+        return upload_to_bytes(Upload(masked.packed, commitments, shares, signature))
+
+    def unmask(self, message: object) -> bytes:
+        """Tell this site's own seed, and its shares of the seeds of sites that have gone."""
+        asked = from_bytes(message, UnmaskAsk, SERVER)
+        own, joined = self._known(asked.context), self._session()
+        if set(asked.signatures) != set(own.ask.sites):
+            raise RefusedError(
+                f"{SERVER} wants to unmask {asked.context} with {len(asked.signatures)} "
+                f"signatures of {len(own.ask.sites)}; refused"
+            )
+        for site, signature in asked.signatures.items():
+            try:
+                joined.roster.signing_keys[site].verify(signature, upload_content(own.stated))
+            except InvalidSignature as error:
+                raise RefusedError(
+                    f"'{site}' did not sign the question and sites of {asked.context} that "
+                    "this site saw; refused"
+                ) from error
+        shares = {
+            owner: self._share_of(owner, sealed.get(self._name), own, joined)
+            for owner, sealed in asked.gone.items()
+            if owner != self._name
+        }
+        joined.ledger.note_unmask(asked.context, own.total)
+        return to_bytes(Unmasked(own.seed, shares))
+
+    def trace(self, message: object) -> bytes:
+        """Tell what this site's masks add to the word that counts sites.
+
+        An honest site's word is 1, so nothing is disclosed, and whoever masked wrongly is found.
+        """
+        own, joined = self._known(from_bytes(message, Context, SERVER)), self._session()
+        words = {
+            other: mask_at(_pair_key(joined, other, own.stated), own.words - 1)
+            for other in own.ask.sites
+            if other != self._name
+        }
+        return to_bytes(Traced(words))
+
+    def _session(self) -> Joined:
+        if self._joined is None:
+            raise RefusedError(f"{SERVER} asks for masked answers before all sites' keys")
+        return self._joined
+
+    def _known(self, context: Context) -> Masked:
+        if context not in self._masked:
+            raise RefusedError(
+                f"this site has no masked answer to {context}, attempt {context.attempt}; refused"
+            )
+        return self._masked[context]
+
+    def _check_sites(self, sites: tuple[str, ...], joined: Joined) -> None:
+        if len(sites) < self._terms.threshold:
+            raise RefusedError(
+                f"{SERVER} asks {len(sites)} sites, at least {self._terms.threshold} were agreed"
+            )
+        # In the roster's order, which also leaves no room for a site that comes twice.
+        if tuple(site for site in joined.roster.sites if site in sites) != sites:
+            unknown = [site[:100] for site in sites if site not in joined.roster.by_site]
+            who = f"without keys ({', '.join(unknown[:3])})" if unknown else "in another order"
+            raise RefusedError(f"{SERVER} asks sites {who}; refused")
+        if self._name not in sites:
+            raise RefusedError(f"{SERVER} asks this site for a total that it is not part of")
+
+    def _shares(self, own: Masked, joined: Joined) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+        """Return the hashes of the seed and of its shares, and the shares, each sealed."""
+        sites = own.ask.sites
+        dealt = deal(int.from_bytes(own.seed, "big"), len(sites), self._terms.threshold)
+        commitments = [commitment("seed", own.stated, self._name, own.seed)]
+        sealed = []
+        for place, other in enumerate(sites, start=1):
+            if other == self._name:
+                continue
+            share = dealt[place].to_bytes(SHARE_BYTES, "big")
+            commitments.append(commitment("share", own.stated, self._name, share))
+            key, about = self._sealing(self._name, other, other, own, joined)
+            sealed.append(encrypted(key, share, about))
+        return tuple(commitments), tuple(sealed)
+
+    def _share_of(self, owner: str, sealed: bytes | None, own: Masked, joined: Joined) -> bytes:
+        if owner not in own.ask.sites or sealed is None:
+            raise RefusedError(f"{SERVER} asks for a share of '{owner[:100]}', which sent none")
+        key, about = self._sealing(owner, self._name, owner, own, joined)
+        try:
+            return decrypted(key, sealed, about)
+        except InvalidTag as error:
+            raise RefusedError(
+                f"the share of '{owner}' is not one that it made for this site and this question"
+            ) from error
+
+    def _sealing(
+        self, owner: str, recipient: str, other: str, own: Masked, joined: Joined
+    ) -> tuple[bytes, bytes]:
+        """Return the key of one share, and what else it is bound to."""
+        names = (owner.encode(), recipient.encode())
+        about = b"\n".join((own.stated, *names))
+        return derived_key(joined.secrets[other], "share", own.stated, *names), about
+
+
+def _pair_key(joined: Joined, other: str, stated: bytes) -> bytes:
+    """Return the key of the mask that two sites share."""
+    return derived_key(joined.secrets[other], "pair", stated)
+
+
+def self_mask_key(seed: bytes) -> bytes:
+    """Return the key of a site's own mask."""
+    return derived_key(seed, "self")

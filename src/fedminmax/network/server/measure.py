@@ -1,0 +1,165 @@
+"""Measure the trained models on held-out rows: the server collects and sums the sites' sums.
+
+The result is a file of tensors by name, written in full or not at all, and checked when it is read.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_bytes
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.groups import merged_key
+from fedminmax.metrics.score_rows import metric_names
+from fedminmax.metrics.sums import ScoreSums
+from fedminmax.network.server.agreement import Agreement
+from fedminmax.network.server.transport import Transport, gather
+from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.messages import models_to_bytes, score_sums_from_bytes
+from fedminmax.network.wire.plan import max_rows_set_aside
+
+MEASURED_FILE = "measured.safetensors"
+ROUNDING = 1e-5
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write these tensors."""
+    write_bytes(path, save(dict(tensors)))
+
+
+def read_tensors(path: Path, names: Sequence[str]) -> list[Tensor]:
+    """Read the tensors of these names."""
+    try:
+        found = load_file(path)
+        return [found[name] for name in names]
+    except (SafetensorError, KeyError, FileNotFoundError) as error:
+        raise InputError(
+            f"{path} is missing or damaged; resume the run, which brings it again"
+        ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Sums of all runs' scores over sites; the scores of run 0 come first.
+
+    They are by group and then, by themselves, of the groups that were merged into one of these.
+    ``rows`` counts held-out rows by the plan's sites, in their order, and group.
+    """
+
+    sums: ScoreSums
+    rows: Tensor
+
+
+def by_group(sums: ScoreSums, encoding: Encoding) -> tuple[ScoreSums, ScoreSums]:
+    """Return sums by group, merged ones within theirs, and those of each merged group."""
+    together = merged_key(encoding.schema)
+    into = encoding.groups.index(together) if encoding.merged_groups else 0
+    return sums.split(len(encoding.groups), into)
+
+
+def measure(
+    agreement: Agreement, transport: Transport, members: Sequence[Tensor]
+) -> tuple[Measured, dict[str, str]]:
+    """Return the sums of each run's models, and why some sites sent none."""
+    plan, groups = agreement.plan, len(agreement.encoding.groups)
+    scores = len(members) * 2 * len(metric_names(agreement.encoding))
+    asked = [site for site in plan.senders if site not in agreement.refused]
+    precision = plan.precision.dtype
+    message = models_to_bytes([table.to(precision) for table in members])
+    answers = gather(transport(asked, "measure", {"models": message}))
+    reported, silent = _checked_sums(answers.messages, agreement, scores)
+    rows = torch.zeros(len(plan.senders), groups, dtype=torch.int64)
+    for site, sums in reported.items():
+        rows[plan.senders.index(site)] = by_group(sums, agreement.encoding)[0].counts
+    lines = _lines(agreement.encoding)
+    nothing = ScoreSums(
+        torch.zeros(lines, dtype=torch.int64),
+        torch.zeros(lines, scores, dtype=torch.float64),
+        torch.zeros(lines, scores, scores, dtype=torch.float64),
+    )
+    in_order = [reported[site] for site in plan.senders if site in reported]
+    return Measured(reduce(add, in_order, nothing), rows), dict(answers.failures) | silent
+
+
+def _lines(encoding: Encoding) -> int:
+    return len(encoding.groups) + len(encoding.merged_groups)
+
+
+def _checked_sums(
+    messages: Mapping[str, object], agreement: Agreement, scores: int
+) -> tuple[dict[str, ScoreSums], dict[str, str]]:
+    reported, refused = {}, {}
+    encoding = agreement.encoding
+    most = _max_scores(encoding, scores)
+    for site, message in messages.items():
+        try:
+            sums = score_sums_from_bytes(message, _lines(encoding), scores, site)
+            _check_held_out(by_group(sums, encoding)[0].counts.tolist(), agreement, site)
+            _check_scores(sums, most, site)
+            reported[site] = sums
+        except RefusedError as error:
+            refused[site] = str(error)
+    return reported, refused
+
+
+def _check_held_out(counts: list[int], agreement: Agreement, site: str) -> None:
+    """Refuse more held-out rows than the agreed share allows for the site's training rows."""
+    plan, encoding = agreement.plan, agreement.encoding
+    if plan.privacy is not None:
+        # How many training rows there are is not known.
+        return
+    place = plan.senders.index(site)
+    left = agreement.census.counts[place]
+    # Validation rows were set aside after the held-out rows.
+    set_aside = agreement.validation_rows
+    train = (left + set_aside[place] if len(set_aside) else left).tolist()
+    all_rows = max_rows_set_aside(plan, sum(train), plan.held_out, 1)
+    classes = max(len(plan.schema.target.classes), 1)
+    for key, came, rows in zip(encoding.groups, counts, train, strict=True):
+        # How many groups were merged into one is not known.
+        merged = key == merged_key(plan.schema)
+        most = all_rows if merged else max_rows_set_aside(plan, rows, plan.held_out, classes)
+        if came > most or sum(counts) > all_rows:
+            raise RefusedError(
+                f"{site} counts {came:,} held-out rows of a group with {rows:,} training rows, "
+                f"{sum(counts):,} in all; at most {most:,} and {all_rows:,} are possible; refused"
+            )
+
+
+def _max_scores(encoding: Encoding, scores: int) -> Tensor:
+    """Return the largest size of each score of one row; quantities have no limit."""
+    if encoding.outputs == 1:
+        return torch.full((scores,), torch.inf, dtype=torch.float64)
+    names = metric_names(encoding)
+    # Numerators, then denominators, of each run's metrics in turn.
+    numerators = [2.0 if name == "brier_risk" else 1.0 for name in names]
+    one_run = torch.tensor([*numerators, *[1.0] * len(names)], dtype=torch.float64)
+    return one_run.repeat(scores // len(one_run))
+
+
+def _check_scores(sums: ScoreSums, most: Tensor, site: str) -> None:
+    rows = sums.counts[:, None] * (1.0 + ROUNDING)
+    squares = sums.products.diagonal(dim1=1, dim2=2)
+    if bool((sums.totals.abs() > rows * most).any()) or bool((squares > rows * most**2).any()):
+        raise RefusedError(f"{site} sent scores that are too large for its rows; refused")
+
+
+def write_measured(folder: Path, measured: Measured) -> None:
+    """Keep what was measured."""
+    sums = measured.sums
+    vectors = {"counts": sums.counts, "totals": sums.totals, "products": sums.products}
+    write_tensors(folder / MEASURED_FILE, vectors | {"rows": measured.rows})
+
+
+def read_measured(folder: Path) -> Measured:
+    """Read what was measured."""
+    *sums, rows = read_tensors(folder / MEASURED_FILE, ("counts", "totals", "products", "rows"))
+    return Measured(ScoreSums(*sums), rows)

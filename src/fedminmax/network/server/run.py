@@ -1,0 +1,302 @@
+"""The server's whole work in a job: agree, then the round loop of each run, with checkpoints.
+
+Called again with the same folder it resumes, so a lost job can simply be submitted again.
+"""
+
+import logging
+import math
+import shutil
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from fedminmax.core.certificate import Certificate
+from fedminmax.core.errors import DivergedError, InputError
+from fedminmax.core.files import write_text
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.json_log import JsonLog
+from fedminmax.core.validation import ValidationRisk
+from fedminmax.methods.method import lets_sites_keep
+from fedminmax.network.server.agreement import Agreement, agree
+from fedminmax.network.server.disk import (
+    CLAIM_FILE,
+    MAX_REASON,
+    cannot_save,
+    check_space_for_copy,
+    reserve_space,
+    run_lock,
+)
+from fedminmax.network.server.log import (
+    ROUNDS_FILE,
+    NetworkRound,
+    network_round,
+    read_last_rounds,
+)
+from fedminmax.network.server.masked_sites import MaskedSites
+from fedminmax.network.server.measure import measure, read_tensors, write_measured, write_tensors
+from fedminmax.network.server.noisy_census import agree_privately
+from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
+from fedminmax.network.server.transport import Transport
+from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.training.certify import (
+    IncompleteError,
+    certify,
+    check_certifiable,
+    check_single_answer,
+)
+from fedminmax.training.checkpoint import checkpoint_paths, restore, train_with_checkpoints
+from fedminmax.training.progress import Progress, answer_of, initial_progress, members_of
+
+OUTCOME_FILE = "outcome.json"
+MEMBERS_FILE = "members.safetensors"
+VALIDATION_FILE = "validation.json"
+PROOF_FILE = "proof.json"
+# What the run waits for, while it waits.
+NOTICE_FILE = "notice.txt"
+# Checkpoints may take this share of the time; for a large model they are every few seconds.
+SAVING_SHARE = 0.04
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended: an error's text or None, the groups, and who took no part and why.
+
+    ``unmeasured`` are the sites that reported nothing about held-out rows, ``small_groups`` the
+    groups that are too small for minimax training.
+    """
+
+    error: str | None
+    group_names: tuple[str, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+    unmeasured: dict[str, str] = field(default_factory=dict)
+    small_groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProofResult:
+    """What was proved about a run's model after its rounds, or why nothing was."""
+
+    certificate: Certificate | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class ValidationResult:
+    """Which iterate is the answer (None: the method's own choice), validation rows by group, risks.
+
+    There are no risks where nothing was measured.
+    """
+
+    answer: str | None
+    rows: tuple[int, ...]
+    chosen: ValidationRisk | None
+    latest: ValidationRisk | None
+
+
+def run_plan(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
+    """Do all runs of the plan; how it ended is also written to the folder, if it can be."""
+    try:
+        with run_lock(folder):
+            outcome = _ended(plan, transport, folder)
+            write_outcome(folder, outcome)
+    except OSError as failed:
+        outcome = Outcome(cannot_save(failed))
+    return outcome
+
+
+def _ended(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
+    (folder / OUTCOME_FILE).unlink(missing_ok=True)
+    try:
+        with reserve_space(folder):
+            return _run_all(plan, transport, folder)
+    except (InputError, DivergedError, TooFewSitesError) as stopped:
+        return Outcome(str(stopped))
+    except OSError as failed:
+        return Outcome(cannot_save(failed))
+    except (ArithmeticError, ValueError, TypeError, LookupError, RuntimeError) as unexpected:
+        # A repeated job would end in the same way, so the error is reported instead.
+        logging.getLogger("fedminmax.server").exception("the run ended")
+        return Outcome(
+            f"the server stopped at an error that it did not expect ({type(unexpected).__name__}: "
+            f"{str(unexpected)[:MAX_REASON]}); its log has more, and everything before is saved"
+        )
+
+
+def publish_results(folder: Path, outcome: Outcome, results: Path) -> Outcome:
+    """Copy a finished run to where its coordinator fetches it; return its outcome.
+
+    Of a run that failed these are its rounds and the reason. The engine makes a copy, too: without
+    room for both, the reason alone is left.
+    """
+    wanted = "*" if outcome.error is None else f"*/{ROUNDS_FILE}"
+    _, previous = checkpoint_paths(folder)
+    try:
+        for path in sorted(folder.rglob(wanted)):
+            if path.is_file() and path.name not in (CLAIM_FILE, previous.name):
+                copied = results / path.relative_to(folder)
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copied)
+        write_outcome(results, outcome)
+        check_space_for_copy(results)
+    except OSError as failed:
+        shutil.rmtree(results, ignore_errors=True)
+        if outcome.error is None:
+            outcome = Outcome(cannot_save(failed))
+        write_outcome(results, outcome)
+    return outcome
+
+
+def _run_all(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
+    if plan.secure_aggregation is not None:
+        transport = MaskedSites(plan, transport, folder)
+    agree_on_rows = agree if plan.privacy is None else agree_privately
+    agreement = agree_on_rows(plan, transport, folder)
+    if plan.certify:
+        check_certifiable(agreement.census)
+        first = agreement.plan.runs[0]
+        check_single_answer(first.build(), first.rounds)
+    folders = [run_folder(folder, plan, number) for number in range(len(plan.runs))]
+    for number, own in enumerate(folders):
+        _run(agreement, transport, number, own)
+        if plan.certify and number == 0:
+            _prove(agreement, transport, own)
+    measured, silent = measure(agreement, transport, [read_members(own) for own in folders])
+    write_measured(folder, measured)
+    encoding = agreement.encoding
+    refused = dict(agreement.refused)
+    return Outcome(None, encoding.group_names, refused, silent, encoding.small_group_names)
+
+
+def run_folder(folder: Path, plan: NetworkPlan, number: int) -> Path:
+    """Where one of the plan's runs keeps its rounds, checkpoints and result."""
+    return folder / f"{number}-{plan.runs[number].method}"
+
+
+def read_outcome(folder: Path) -> Outcome | None:
+    """Read how the job ended; None if it has not."""
+    path = folder / OUTCOME_FILE
+    if not path.exists():
+        return None
+    try:
+        return TypeAdapter(Outcome).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
+
+
+def read_members(folder: Path) -> Tensor:
+    """Read a finished run's models, one per line; several are a mixture."""
+    (members,) = read_tensors(folder / MEMBERS_FILE, ("members",))
+    return members
+
+
+def read_alternative_model(folder: Path) -> Tensor:
+    """Read the last model if validation rows chose the result, otherwise their choice."""
+    (beside,) = read_tensors(folder / MEMBERS_FILE, ("beside",))
+    return beside
+
+
+def read_validation(folder: Path) -> ValidationResult | None:
+    """Read a finished run's validation result; None without validation rows."""
+    path = folder / VALIDATION_FILE
+    if not path.exists():
+        return None
+    try:
+        return TypeAdapter(ValidationResult).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
+
+
+def read_proof(folder: Path) -> ProofResult | None:
+    """Read what was proved after a finished run; None if it was not requested."""
+    path = folder / PROOF_FILE
+    if not path.exists():
+        return None
+    try:
+        return TypeAdapter(ProofResult).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
+
+
+def _prove(agreement: Agreement, transport: Transport, folder: Path) -> None:
+    """Prove of the first run's answer what its own rounds have not proved."""
+    rounds = read_last_rounds(folder / ROUNDS_FILE)
+    proved = rounds[-1].certificate if rounds else None
+    if proved is not None and proved.is_of_groups:
+        return
+    notice = folder.parent / NOTICE_FILE
+    federation = RemoteFederation(agreement, transport, 0, notice, proves=True)
+    try:
+        result = ProofResult(certify(federation, read_members(folder)[0]))
+    except IncompleteError as incomplete:
+        away = "; ".join(federation.take_notes().refused.values())
+        result = ProofResult(None, f"{incomplete} ({away})")
+    content = TypeAdapter(ProofResult).dump_json(result).decode()
+    write_text(folder / PROOF_FILE, content + "\n")
+
+
+def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) -> None:
+    plan, planned = agreement.plan, agreement.plan.runs[number]
+    method = planned.build()
+    federation = RemoteFederation(agreement, transport, number, folder.parent / NOTICE_FILE)
+    resume, _ = restore(folder, federation, method)
+    log = JsonLog(folder / ROUNDS_FILE, NetworkRound)
+    log.drop_after(0 if resume is None else resume.round)
+    progress: Progress[Any] = resume or initial_progress(
+        federation, method, seed=plan.seed, participation=planned.participation
+    )
+    # Sites take the masks off a round for one set of sites alone, so that no round should be asked
+    # again without need.
+    masked = plan.secure_aggregation is not None
+    sites_keep = lets_sites_keep(method) or masked
+    rounds = train_with_checkpoints(
+        folder,
+        federation,
+        method,
+        rounds=planned.rounds,
+        seed=plan.seed,
+        participation=planned.participation,
+        # Of a handful of rows none may be set aside: then only patience that was asked for is a
+        # mistake, and is refused before the first round.
+        patience=planned.patience
+        if len(federation.validation_rows) or planned.needs_patience
+        else None,
+        resume=resume,
+        # What sites keep to themselves they keep for a few rounds only.
+        saving_share=math.inf if sites_keep else SAVING_SHARE,
+    )
+    with closing(rounds):
+        before = time.monotonic()
+        for done in rounds:
+            now = time.monotonic()
+            # The line first: a round without its line would be missing in the results.
+            log.add(network_round(done, plan, federation.take_notes(), now - before))
+            progress, before = done.progress, now
+    output = planned.iterate or method.output
+    answer, best = answer_of(progress, output), progress.iterates.best
+    tensors = {"members": members_of(progress, output)}
+    if best.chosen.is_measured:
+        other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
+        tensors["beside"] = progress.iterates.parameters(other)
+    rows = tuple(federation.validation_rows.tolist())
+    if rows:
+        name = None if answer is None else answer.value
+        measured = best.chosen.is_measured
+        chosen, latest = (best.chosen, best.latest) if measured else (None, None)
+        result = ValidationResult(name, rows, chosen, latest)
+        content = TypeAdapter(ValidationResult).dump_json(result).decode()
+        write_text(folder / VALIDATION_FILE, content + "\n")
+    write_tensors(
+        folder / MEMBERS_FILE,
+        {name: tensor.cpu().contiguous() for name, tensor in tensors.items()},
+    )
+
+
+def write_outcome(folder: Path, outcome: Outcome) -> None:
+    """Write how the job ended."""
+    content = TypeAdapter(Outcome).dump_json(outcome, indent=2).decode()
+    write_text(folder / OUTCOME_FILE, content + "\n")

@@ -1,0 +1,172 @@
+"""How the server calls its sites, independent of the transport, and how long it waits for them.
+
+A site that was killed, or whose network is down, does not sign off. So a site that has not replied
+yet is regularly checked for presence, to which it can reply while it works, and the server does not
+wait for a site that is no longer connected.
+
+How long a site may take depends on its own times so far. A site that was too late is asked again
+some rounds later, and after twice as many if it is late again, so that a site that is gone for good
+costs little, and a returning one misses at most as many rounds again as it was absent.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from fedminmax.core.messages import NOT_ROUNDED, SumRounding
+from fedminmax.network.wire.plan import SiteRules
+
+# How long a site may take to reply to a presence check.
+PRESENCE_TIMEOUT = 5.0
+NO_LIMITS: Mapping[str, float] = MappingProxyType({})
+POLL_SECONDS = 5.0
+# How many checks in a row a site must miss: a single one may get lost or be delayed.
+CHECKS_UNTIL_GONE = 2
+# Minimum time before the server gives up on a site, unless the plan sets another.
+MIN_SECONDS = 30.0
+# A site may take this many times its longest time so far.
+SLOWEST_FACTOR = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The result for one site: a message, or why there is none, and whether it was too late.
+
+    Where sums are masked it is that of all sites together: ``absent`` are the sites whose numbers
+    are not in the total, each with the reason, ``bytes`` is what the longest upload and what
+    followed it took, ``further_bytes_out`` what a site was sent besides the question itself, and
+    ``rounding`` how far its sums may be off.
+    """
+
+    site: str
+    message: object = None
+    _: KW_ONLY
+    failure: str | None = None
+    late: bool = False
+    absent: Mapping[str, str] = field(default_factory=dict)
+    bytes: int | None = None
+    further_bytes_out: int = 0
+    rounding: SumRounding = NOT_ROUNDED
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The results for all sites: messages by site, and the reasons of those that sent none."""
+
+    messages: Mapping[str, object]
+    failures: Mapping[str, str]
+
+
+class Transport(Protocol):
+    """Calls an endpoint (present, prepare, answer, ...) at several sites at once."""
+
+    def __call__(
+        self,
+        sites: Sequence[str],
+        endpoint: str,
+        payload: Mapping[str, object],
+        seconds: Mapping[str, float] = NO_LIMITS,
+    ) -> Iterator[Answer]:
+        """Call these sites and yield each one's answer as it arrives.
+
+        A site may take its own ``seconds``, or the agreed time if it has none; the call does not
+        wait for a site that is no longer connected.
+        """
+        ...
+
+
+def gather(answers: Iterable[Answer]) -> Answers:
+    """Wait for all answers."""
+    messages: dict[str, object] = {}
+    failures: dict[str, str] = {}
+    for answer in answers:
+        if answer.failure is None:
+            messages[answer.site] = answer.message
+        else:
+            failures[answer.site] = answer.failure
+    return Answers(messages, failures)
+
+
+class Arrivals(Protocol):
+    """Answers that come in."""
+
+    def next_within(self, seconds: float) -> Answer | None:
+        """Return the next answer; None if none came within these seconds."""
+        ...
+
+
+def wait_for_all(
+    arrivals: Arrivals,
+    limits: Mapping[str, float],
+    find_connected: Callable[[list[str]], Collection[str]],
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Answer]:
+    """Yield the answers of these sites, each of which may take its own limit in seconds."""
+    started = clock()
+    next_look = started + POLL_SECONDS
+    waiting = dict(limits)
+    missing: dict[str, int] = {}
+    while waiting:
+        until = min(next_look, started + min(waiting.values()))
+        answer = arrivals.next_within(max(0.0, until - clock()))
+        if answer is not None:
+            if waiting.pop(answer.site, None) is not None:
+                yield answer
+            continue
+        for site in [site for site, limit in waiting.items() if clock() >= started + limit]:
+            limit = waiting.pop(site)
+            yield Answer(site, failure=f"{site} did not answer within {limit:g} seconds", late=True)
+        if waiting and clock() >= next_look:
+            there = find_connected(list(waiting))
+            missing = {site: missing.get(site, 0) + 1 for site in waiting if site not in there}
+            for site in [site for site, looks in missing.items() if looks >= CHECKS_UNTIL_GONE]:
+                del waiting[site]
+                yield Answer(site, failure=f"{site} is no longer connected", late=True)
+            next_look = clock() + POLL_SECONDS
+
+
+class Attendance:
+    """How often and in which round each site was too late, and how long it took otherwise."""
+
+    def __init__(self, site_rules: SiteRules) -> None:
+        self._site_rules = site_rules
+        self._longest: dict[str, float] = {}
+        self._misses: dict[str, int] = {}
+        self._missed_in: dict[str, int] = {}
+
+    def away(self, number: int) -> dict[str, str]:
+        """Return the sites that are not asked in this round, each with the reason."""
+        return {
+            site: f"{site} was too late and is asked again in round {self._next_round(site)}"
+            for site in self._misses
+            if self._next_round(site) > number
+        }
+
+    def missed_before(self, site: str) -> bool:
+        """Return whether the site was too late the last time it was asked."""
+        return site in self._misses
+
+    def seconds_for(self, site: str) -> float:
+        """Return how long this site may take for an answer."""
+        limit = self._site_rules.give_up_after
+        if site in self._longest:
+            limit = min(limit, SLOWEST_FACTOR * self._longest[site])
+        return min(self._site_rules.seconds_per_answer, max(MIN_SECONDS, limit))
+
+    def came(self, site: str, seconds: float) -> None:
+        """Note that a site answered after so long."""
+        self._longest[site] = max(seconds, self._longest.get(site, 0.0))
+        self._misses.pop(site, None)
+        self._missed_in.pop(site, None)
+
+    def missed(self, site: str, number: int) -> None:
+        """Note that a site was too late in this round; several times in one round count once."""
+        if self._missed_in.get(site) != number:
+            self._misses[site] = self._misses.get(site, 0) + 1
+            self._missed_in[site] = number
+
+    def _next_round(self, site: str) -> int:
+        left_out: int = self._site_rules.rounds_left_out * 2 ** (self._misses[site] - 1)
+        return self._missed_in[site] + left_out + 1

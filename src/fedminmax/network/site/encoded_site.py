@@ -1,0 +1,198 @@
+"""A site's rows once they are encoded as at all sites, and the replies computed from them."""
+
+import hashlib
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedminmax.core.bounds import sum_along
+from fedminmax.core.examples import Examples, check_examples
+from fedminmax.core.messages import Order, Sums, all_finite
+from fedminmax.core.models import mixture_with
+from fedminmax.core.one_step import evaluation_losses
+from fedminmax.core.task import Task, check_fit
+from fedminmax.core.validation import LossSums, sum_losses
+from fedminmax.core.workers import choose_rows_per_chunk
+from fedminmax.core.workspace import Workspace
+from fedminmax.data.tables.encode import encode, merged_numbers
+from fedminmax.data.tables.encoding import EncodedQuantity, Encoding, Scale
+from fedminmax.data.tables.parse_rows import ParsedRows
+from fedminmax.data.tables.sources import ListedRows, write_held_out
+from fedminmax.methods.method import AnyMethod, SiteData, lets_sites_keep, needs_each_reply
+from fedminmax.metrics.row_scores import stacked
+from fedminmax.metrics.score_rows import score_rows
+from fedminmax.metrics.sums import ScoreSums, sum_scores
+from fedminmax.network.secure.noisy_answers import mechanism_of_plan
+from fedminmax.network.site.policy import SiteRows
+from fedminmax.network.site.state import SiteState
+from fedminmax.network.wire.plan import NetworkPlan, digest_of, task_of
+from fedminmax.training.per_site import NOTHING, answer
+from fedminmax.training.private import row_limits_of
+
+# Of n rows none is more than sqrt(n) deviations from the mean.
+MAX_DEVIATIONS = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedSite:
+    """Encoded training rows as a site, held-out rows, validation rows, buffers, theta^0.
+
+    ``merged`` is the number of each held-out row's merged group; -1 if it is in none.
+    """
+
+    plan: NetworkPlan
+    encoding: Encoding
+    _: KW_ONLY
+    task: Task
+    data: SiteData
+    held_out: Examples
+    merged: Tensor
+    validation: Examples
+    workspace: Workspace
+    start: Tensor
+
+    def sums_along(self, directions: Tensor) -> Tensor:
+        """Return each group's sum of x (x . v), with its own direction v [groups, x + 1]."""
+        own = self.data.examples
+        by_group = [own.x[own.group == number].double() for number in range(self.data.groups)]
+        return torch.stack([sum_along(*pair) for pair in zip(by_group, directions, strict=True)])
+
+    @property
+    def train_counts(self) -> Tensor:
+        """Training rows by group."""
+        return torch.bincount(self.data.examples.group, minlength=self.data.groups)
+
+    @cached_property
+    def rows_digest(self) -> str:
+        """A digest of the encoded training rows."""
+        own, whole = self.data.examples, hashlib.sha256()
+        for tensor in (own.x, own.y, own.group):
+            whole.update(tensor.contiguous().numpy().data)
+        return whole.hexdigest()
+
+    @property
+    def validation_counts(self) -> Tensor:
+        """Validation rows by group."""
+        return torch.bincount(self.validation.group, minlength=self.data.groups)
+
+    def validation_losses(self, parameters: Tensor) -> LossSums:
+        """Return the losses of a model on validation rows."""
+        losses = evaluation_losses(
+            [self.workspace], parameters, self.validation, self.data.rows_per_chunk
+        )
+        return sum_losses(losses, self.validation.group, self.data.groups)
+
+    def measure(self, runs: list[Tensor]) -> ScoreSums:
+        """Return sums over held-out rows of all runs' scores, side by side.
+
+        Rows of merged groups are also summed for each of these, after all groups.
+        """
+        classifies = self.encoding.outputs > 1
+        scores = [
+            score_rows(
+                mixture_with(self.task, members, classifies=classifies),
+                self.held_out,
+                self.encoding,
+            )
+            for members in runs
+        ]
+        table = torch.from_numpy(np.concatenate([stacked(own) for own in scores], axis=1))
+        groups, apart = self.data.groups, len(self.encoding.merged_groups)
+        group = torch.where(self.merged >= 0, groups + self.merged, self.held_out.group)
+        return sum_scores(table, group, groups + apart)
+
+
+def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str) -> EncodedSite:
+    """Encode a site's rows; the held-out ones are only those that it discloses."""
+    task, precision = task_of(plan, encoding), plan.precision.dtype
+    if plan.privacy is not None:
+        own, others = (_within_reach(part, encoding) for part in (rows.train, rows.held_out))
+        rows = replace(rows, train=own, held_out=others)
+    train = _checked(encode(rows.train, encoding, site), precision, site)
+    held_out = _checked(encode(rows.held_out, encoding, site), precision, site)
+    set_aside = rows.held_out.take(np.arange(0)) if rows.validation is None else rows.validation
+    validation = _checked(encode(set_aside, encoding, site), precision, site)
+    if len(train):
+        check_fit(task, train, site)
+    data = SiteData(
+        number=plan.sites.index(site),
+        examples=train,
+        sites=len(plan.sites),
+        groups=len(encoding.groups),
+        rows_per_chunk=choose_rows_per_chunk(task, train) if len(train) else 1,
+        kept=NOTHING,
+    )
+    start = task.initial_parameters
+    merged = merged_numbers(rows.held_out, encoding)
+    limits = None if plan.privacy is None else row_limits_of(mechanism_of_plan(plan))
+    workspace = Workspace(task, limits)
+    return EncodedSite(
+        plan,
+        encoding,
+        task=task,
+        data=data,
+        held_out=held_out,
+        merged=merged,
+        validation=validation,
+        workspace=workspace,
+        start=start,
+    )
+
+
+def _within_reach(rows: ParsedRows, encoding: Encoding) -> ParsedRows:
+    """Return the rows with numbers cut off MAX_DEVIATIONS from the mean.
+
+    No value is that far from the mean of its own table. A server that lies about mean and deviation
+    would otherwise find out from a refusal that one is.
+    """
+    quantities = dict(rows.features.quantities)
+    for feature in encoding.features:
+        if isinstance(feature, EncodedQuantity) and feature.varies:
+            reach = Scale(feature.mean, feature.deviation)
+            quantities[feature.column] = _cut_off(quantities[feature.column], reach)
+    scale = encoding.target_scale
+    target = rows.target if scale is None else _cut_off(rows.target, scale)
+    return replace(rows, features=replace(rows.features, quantities=quantities), target=target)
+
+
+def _cut_off(values: NDArray[Any], scale: Scale) -> NDArray[Any]:
+    reach = MAX_DEVIATIONS * abs(scale.deviation)
+    cut_off: NDArray[Any] = np.clip(values, scale.mean - reach, scale.mean + reach)
+    return cut_off
+
+
+def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:
+    y = rows.y.to(precision) if rows.y.is_floating_point() else rows.y
+    return check_examples(rows.x.to(precision), y, rows.group, site)
+
+
+def reply_to(method: AnyMethod[Any], order: Order, encoded_site: EncodedSite, state: Path) -> Sums:
+    """Do a round's work; what the site keeps from round to round is stored under ``state``."""
+    if lets_sites_keep(method):
+        kept = SiteState(state)
+        before = kept.before(order.key.round, method.start_keeping(encoded_site.start))
+        site = replace(encoded_site.data, kept=before)
+        reply, own = method.local_and_keep(order, site, encoded_site.workspace)
+        # An overflow would end the next round here: a server that sends a model to one site alone
+        # would learn from it.
+        kept.keep(order.key.round, own if all_finite(own) else before)
+        return reply
+    if needs_each_reply(method):
+        return method.local(order, encoded_site.data, encoded_site.workspace)
+    return answer(method, order, encoded_site.data, encoded_site.workspace)
+
+
+def list_rows(folder: Path, rows: SiteRows, plan: NetworkPlan, owner: str) -> None:
+    """Write a local list of the rows that the figures are based on."""
+    held_out = ListedRows(plan.held_out, {owner: rows.held_out.numbers})
+    own = {} if rows.validation is None else {owner: rows.validation.numbers}
+    set_aside = ListedRows(plan.validation, own)
+    if len(held_out) or len(set_aside):
+        path = folder / f"held_out-{digest_of(plan)[:16]}.json"
+        write_held_out(path, plan.seed, held_out, set_aside)

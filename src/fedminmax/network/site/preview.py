@@ -1,0 +1,308 @@
+"""A preview for a site, without any network: its table as a job would read it, and what it sends.
+
+``list_disclosures`` describes in plain sentences what a site sends for a configuration.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from fedminmax.core.bounds import POWER_ITERATIONS
+from fedminmax.core.errors import InputError
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.privacy.ledger import before_and_after, read_ledger
+from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.core.text import counted
+from fedminmax.data.splines import KNOTS
+from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.data_warnings import (
+    constant_target_warnings,
+    leak_warnings,
+    protected_copy_warnings,
+)
+from fedminmax.data.tables.groups import GroupKey, group_name, sort_groups
+from fedminmax.data.tables.parse_rows import ParsedRows
+from fedminmax.data.tables.schema import Kind, Schema
+from fedminmax.data.tables.site_summary import summarise
+from fedminmax.data.tables.wording import listed
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
+from fedminmax.network.planned_runs import needs_learning_rate, plan_of_config, planned_runs
+from fedminmax.network.site.ledger import limits_of, planned_questions
+from fedminmax.network.site.policy import (
+    group_counts,
+    read_own_rows,
+    rows_to_measure,
+    small_groups,
+    within_policy,
+)
+from fedminmax.network.site.privacy import SPENT_FILE, planned_line
+from fedminmax.network.site.settings import SiteSettings, SmallGroups
+from fedminmax.network.wire.plan import PlannedRun, SiteRules, digest_of
+from fedminmax.network.wire.plan_checks import masking_fault, privacy_fault
+from fedminmax.training.certify import MAX_ROUNDS, PROVER
+
+BYTES_PER_NUMBER = 4
+BYTES_PER_SUM = 8
+CHECK = "check"
+
+
+def list_disclosures(
+    config: TableConfig, train: ParsedRows, measured: Sequence[str]
+) -> Iterator[str]:
+    """Say what leaves before, in and after the rounds; ``measured`` groups have held-out rows."""
+    runs = planned_runs(config.method)
+    if config.privacy is not None:
+        yield from _with_noise(config, runs[0])
+    else:
+        yield from _without_noise(config, train, runs)
+    if measured:
+        names = " and ".join(run.method for run in runs)
+        noise = ", without noise" if config.privacy is not None else ""
+        yield (
+            f"after training{noise}, for the model of {names}: the number of held-out rows of "
+            f"{listed(measured)}, the sums of their scores (risk, accuracy, error rates) and the "
+            "sums of products of these scores (for intervals)"
+        )
+
+
+def _with_noise(config: TableConfig, run: PlannedRun) -> Iterator[str]:
+    """Yield what leaves under a privacy guarantee: first what it does not cover."""
+    features = config.schema.features
+    quantities = [f.column for f in features if f.kind is not Kind.CATEGORY]
+    if config.schema.target.is_quantity:
+        quantities.append(config.schema.target.column)
+    sums = f"; count, sum and sum of squares of {', '.join(quantities)}" if quantities else ""
+    yield (
+        "once, without noise: the number of training rows, and which of the listed groups and "
+        f"categories occur{sums}"
+    )
+    moment = "" if config.model.hidden else " and the sum of products of every two columns"
+    yield f"once, with noise: the rows of each group{moment}"
+    yield (
+        f"in each of {counted(run.rounds, 'round')} of {run.method}, with noise: loss sums by "
+        f"group and sums of clipped gradients (at most {max_parameters(config):,} numbers for each "
+        "group)"
+    )
+
+
+def _without_noise(
+    config: TableConfig, train: ParsedRows, runs: Sequence[PlannedRun]
+) -> Iterator[str]:
+    yield from _before(config.schema, train)
+    if needs_learning_rate(runs):
+        yield (
+            f"{POWER_ITERATIONS} times before the first round: one vector per group, as long as "
+            "the features of a row (sums of x (x . v) over its rows, to choose a safe step)"
+        )
+    for run in runs:
+        if sums_over_rows(CARDS[run.method].build({})):
+            when = f"in each of {run.rounds:,} rounds of {run.method}"
+            yield from _sums_by_group(when, run.build(), config, train)
+        else:
+            yield _in_a_round(run, config)
+    if config.validation:
+        yield (
+            "with each of these rounds: the sums of losses and of squared losses of the validation "
+            "rows, and their number, by group; groups with fewer of them than the minimum here "
+            "have no validation rows"
+        )
+    if config.method.certify:
+        when = (
+            f"after training, up to {MAX_ROUNDS} times, to prove how good the model of "
+            f"{config.method.name} is"
+        )
+        yield from _sums_by_group(when, PROVER, config, train)
+
+
+def max_parameters(config: TableConfig) -> int:
+    """Return the maximum number of parameters, if every category and missing value occurs."""
+    ramps = len(KNOTS) - 1 if config.model.is_spline else 0
+    widths = [
+        len(feature.categories) + 1 if feature.kind is Kind.CATEGORY else 2 + ramps
+        for feature in config.schema.features
+    ]
+    layers = (sum(widths), *config.model.hidden, len(config.schema.target.classes) or 1)
+    return sum((inputs + 1) * outputs for inputs, outputs in pairwise(layers))
+
+
+def _before(schema: Schema, train: ParsedRows) -> Iterator[str]:
+    features = schema.features
+    categories = [feature.column for feature in features if feature.kind is Kind.CATEGORY]
+    quantities = [feature.column for feature in features if feature.kind is not Kind.CATEGORY]
+    reported = "pairs of group and class"
+    if schema.target.is_quantity:
+        quantities.append(schema.target.column)
+        reported = "groups"
+    yield f"once: the rows of each of {len(summarise(train, schema).strata)} {reported}"
+    if categories:
+        yield f"once: how often each listed category occurs in {', '.join(categories)}"
+    if quantities:
+        yield f"once: count, sum and sum of squares of {', '.join(quantities)}"
+
+
+def _sums_by_group(
+    when: str, method: AnyMethod[Any], config: TableConfig, train: ParsedRows
+) -> Iterator[str]:
+    """Yield what a method that looks ahead sends: more in a round, in far fewer rounds."""
+    parameters, schema = max_parameters(config), config.schema
+    outputs = len(schema.target.classes) or 1
+    columns = parameters // outputs
+    reported, numbers = (
+        f"a gradient as long as the model (at most {parameters:,} numbers)",
+        parameters,
+    )
+    curvature = not config.model.hidden and getattr(method, "curvature", False)
+    if curvature:
+        linear = LinearStructure(outputs, columns - 1, intercept=True, loss=config.model.loss)
+        reported += (
+            " and curvature, which is weighted sums of products of every two columns (at most "
+            f"{linear.curvature_numbers:,} numbers)"
+        )
+        numbers += linear.curvature_numbers
+    yield (
+        f"{when}, for each group: its loss sum, its row count, {reported}; at most "
+        f"{numbers * BYTES_PER_SUM:,} bytes. The method uses {method.reveals.value}; "
+        f"{_who_sees(config)}"
+    )
+    few = [key for key, rows in group_counts(train).items() if rows <= columns]
+    if few and curvature:
+        names = listed([group_name(key, schema) for key in sort_groups(few, schema)])
+        yield (
+            f"{names}: here at most as many rows as the {columns:,} columns that a row may have. "
+            "Products summed over so few rows nearly reveal the rows themselves; --minimum-group "
+            f"{columns + 1} keeps such groups from being disclosed"
+        )
+
+
+def _who_sees(config: TableConfig) -> str:
+    if config.secure_aggregation:
+        return "yours is masked, and only the total over sites can be read"
+    return "the server's operator can see yours separately"
+
+
+def _in_a_round(run: PlannedRun, config: TableConfig) -> str:
+    card, numbers = CARDS[run.method], max_parameters(config)
+    size = BYTES_PER_SUM if config.secure_aggregation else BYTES_PER_NUMBER
+    # Methods for equal rates send sums by group and class, and some a second gradient.
+    rates = ", figures of how unequal the groups' rates are" if card.parity else ""
+    vectors = "one or more vectors" if card.parity or asks_again(card.build({})) else "one vector"
+    return (
+        f"in each of {counted(run.rounds, 'round')} of {run.method}: loss sums and row counts by "
+        "group"
+        f"{rates}, and {vectors} as long as the model (at most {numbers:,} numbers, "
+        f"{numbers * size:,} bytes). The method uses {card.reveals}; {_who_sees(config)}"
+    )
+
+
+@dataclass(frozen=True)
+class SiteCheck:
+    """The groups that the site would disclose, with their training rows, and what it would send.
+
+    ``hidden`` are the site's groups that it would not disclose separately; ``warnings`` are for the
+    site only. A run has ``planned`` questions, and the site answers at most ``questions``.
+    """
+
+    groups: dict[str, int]
+    hidden: dict[str, int]
+    leaves: tuple[str, ...]
+    warnings: tuple[str, ...]
+    planned: int
+    questions: int
+
+
+def agree_to(config: TableConfig, settings: SiteSettings, site: str) -> SiteSettings:
+    """Return the settings of a site that agrees to this configuration, and to no other."""
+    plan = plan_of_config(config, CHECK, [site], SiteRules())
+    return replace(
+        settings,
+        columns=config.schema.columns,
+        plan=digest_of(plan),
+        max_rounds=max(run.rounds for run in plan.runs),
+    )
+
+
+def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCheck:
+    """Read the table as a job would; refuse invalid rows and what the site's policy forbids."""
+    schema = config.schema
+    plan = plan_of_config(config, CHECK, [site], SiteRules())
+    fault = masking_fault(plan) if config.secure_aggregation else None
+    if fault is not None:
+        raise InputError(
+            f"secure_aggregation: {fault}; ask the coordinator to correct the configuration"
+        )
+    fault = privacy_fault(plan)
+    if fault is not None:
+        raise InputError(f"[privacy]: {fault}; ask the coordinator to correct the configuration")
+    own = read_own_rows(plan, settings, site)
+    small = sort_groups(small_groups(own.train, settings), schema)
+    if small and settings.small_groups is SmallGroups.REFUSE:
+        raise InputError(
+            f"group '{group_name(small[0], schema)}' has fewer than {settings.minimum_group} rows "
+            "here, and this site's policy does not disclose smaller groups; merge them with "
+            "--small-groups merge, or do not take part"
+        )
+    rows = within_policy(own, schema, settings)
+    reported, known = group_counts(rows.train), group_counts(own.train)
+    # Groups without a training row here may have some at other sites: they are named as well.
+    held_out = rows.held_out
+    measured = group_counts(rows_to_measure(held_out, held_out.group_keys, settings))
+    return SiteCheck(
+        _by_name(reported, schema),
+        _by_name({key: count for key, count in known.items() if key not in reported}, schema),
+        tuple(list_disclosures(config, rows.train, list(_by_name(measured, schema)))),
+        (
+            *own.warnings,
+            *constant_target_warnings({site: summarise(own.train, schema)}, schema),
+            *leak_warnings([own.train], schema),
+            *protected_copy_warnings([own.train], schema),
+        ),
+        planned_questions(plan),
+        limits_of(plan, settings).questions,
+    )
+
+
+def budget_of(
+    config: TableConfig, settings: SiteSettings, site: str, kept: Path
+) -> tuple[str, ...] | None:
+    """Say what runs have spent on the table, and would have with this one; None without privacy.
+
+    ``kept`` is where the site stores data between rounds.
+    """
+    promise = config.promise
+    if promise is None:
+        return None
+    line = planned_line(plan_of_config(config, CHECK, [site], SiteRules()), settings)
+    entries = read_ledger(kept / SPENT_FILE)
+    before, after = before_and_after(entries, line)
+    limit = settings.max_epsilon
+    if limit is not None and after > limit:
+        raise InputError(
+            f"runs on this table have spent epsilon {before:.3g}, with this one it would be "
+            f"{after:.3g}, and this site's limit is {limit:g}; raise --max-epsilon, or do not take "
+            "part"
+        )
+    others = {entry.data for entry in entries} - {line.data}
+    elsewhere = (
+        f" Runs on {counted(len(others), 'other table')} of this site are counted apart: rows that "
+        "are in several have spent on each."
+        if others
+        else ""
+    )
+    hidden = "one training row" if promise.unit is Unit.ROW else "all that this site has"
+    promised = (
+        f"Promised for {hidden}: (epsilon, delta) = ({promise.epsilon:g}, {promise.delta:g}), with "
+        f"noise of {line.noise_multiplier:.3g} times what it can change; this site draws its share "
+        "of the noise itself."
+    )
+    spent = (
+        f"Spent on this table: epsilon {before:.3g} so far, {after:.3g} after one run of this "
+        f"configuration; limit {'none' if limit is None else f'{limit:g}'}.{elsewhere}"
+    )
+    return promised, spent
+
+
+def _by_name(counts: dict[GroupKey, int], schema: Schema) -> dict[str, int]:
+    return {group_name(key, schema): counts[key] for key in sort_groups(counts, schema)}

@@ -1,0 +1,239 @@
+"""What server and sites agree on before the first round: schema, model, runs; no path, no code."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from fedminmax.core.bounds import MAX_NETWORK_RATE
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.models import linear_or_mlp
+from fedminmax.core.privacy.mechanism import Privacy
+from fedminmax.core.randomness import Purpose, torch_seeded
+from fedminmax.core.task import Task
+from fedminmax.data.strata import max_held_out
+from fedminmax.data.tables.config import ModelChoice
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.file_format import PLAIN, FileFormat
+from fedminmax.data.tables.schema import Schema
+from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
+from fedminmax.methods.method import AnyMethod
+from fedminmax.network.wire.checks import MAX_STEP_RATIO
+
+MAX_ROWS = 10**9
+FEWEST_ROWS = 5
+# With fewer than two sites the results are those of one site alone.
+MINIMUM_SITES = 2
+# Stands for all sites if sums are masked; no site has a space in its name.
+ALL_SITES = "all sites"
+MIN_MASKED_SITES = 3
+# What the server learns where sums are not masked.
+UNMASKED_WORDS = "the server sees every reply of every site separately"
+
+
+class Precision(Enum):
+    """The precision in which parameters and rows are computed and sent."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the tensors."""
+        return torch.float64 if self is Precision.FLOAT64 else torch.float32
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A method's key, its options as text for its card, and the length of the run.
+
+    ``iterate`` is which of the run's models it returns; None is the method's own choice.
+    ``patience`` is after how many rounds without improvement on validation rows the run stops; with
+    ``needs_patience`` the user asked for it, so a run without such rows is a mistake.
+    """
+
+    method: str
+    options: Mapping[str, str]
+    rounds: int
+    _: KW_ONLY
+    participation: float = 1.0
+    iterate: Iterate | None = None
+    patience: int | None = None
+    needs_patience: bool = False
+
+    def build(self) -> AnyMethod[Any]:
+        """Build the method; a learning rate that its options leave open is that of networks."""
+        method = CARDS[self.method].build({}, self.options)
+        if method.learning_rate is not None:
+            return method
+        return replace(method, learning_rate=MAX_NETWORK_RATE)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class SiteRules:
+    """How the server handles sites that do not reply, or send invalid replies.
+
+    With fewer than ``minimum_sites`` valid replies it retries until ``give_up_after`` seconds have
+    passed. A site that was too late is asked again after ``rounds_left_out`` rounds. A site that
+    reports more than ``max_rows`` training rows is refused. A group with fewer training rows in
+    total than ``minimum_group`` stops the run before its first round: it would dominate minimax.
+    """
+
+    seconds_per_answer: float = 600.0
+    _: KW_ONLY
+    minimum_sites: int = MINIMUM_SITES
+    rounds_left_out: int = 10
+    give_up_after: float = 3600.0
+    largest_step_ratio: float = MAX_STEP_RATIO
+    max_rows: int = MAX_ROWS
+    minimum_group: int = FEWEST_ROWS
+
+
+@dataclass(frozen=True)
+class SecureAggregation:
+    """The server learns totals over at least ``threshold`` sites, but no site's own numbers.
+
+    With ``same_sites`` all totals of a run are over the same sites: those of two sets would tell,
+    by their difference, about the sites in which they differ. Then a round waits for all of them.
+    """
+
+    threshold: int
+    same_sites: bool = True
+
+
+def masked_words(threshold: int) -> str:
+    """Say what the server learns where sums are masked."""
+    return f"the server learns only totals over at least {threshold} sites"
+
+
+def threshold_for(sites: int, minimum_sites: int = MIN_MASKED_SITES) -> int:
+    """Return the minimum number of sites in a total.
+
+    With more than two thirds, two totals of one request cannot exist unless a third of the sites
+    help the server to get both.
+
+    >>> threshold_for(3), threshold_for(10), threshold_for(10, 9)
+    (3, 7, 9)
+    """
+    return max(MIN_MASKED_SITES, 2 * sites // 3 + 1, min(minimum_sites, sites))
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """The complete description of a job; ``run`` names its folder, so that it can be resumed.
+
+    ``sites`` are the sites, in the order of their numbers. ``validation`` is the share of its
+    training rows that each site sets aside to choose the round. With ``certify`` the first run is
+    followed by rounds that prove how much better any model could be. ``packages`` are those of
+    methods that are not built in: sites must have the same. With ``secure_aggregation`` sites mask what
+    they send, so that the server learns only totals; with ``privacy`` they also clip rows and add
+    noise.
+    """
+
+    run: str
+    sites: tuple[str, ...]
+    _: KW_ONLY
+    schema: Schema
+    model: ModelChoice
+    runs: tuple[PlannedRun, ...]
+    held_out: float
+    seed: int
+    format: FileFormat = PLAIN
+    precision: Precision = Precision.FLOAT32
+    site_rules: SiteRules = SiteRules()
+    validation: float = 0.0
+    certify: bool = False
+    packages: tuple[MethodPackage, ...] = ()
+    secure_aggregation: SecureAggregation | None = None
+    privacy: Privacy | None = None
+
+    @property
+    def minimum_sites(self) -> int:
+        """How many sites a round needs; never more than there are."""
+        least = max(self.site_rules.minimum_sites, 1)
+        if self.secure_aggregation is not None:
+            everyone = len(self.sites) if self.secure_aggregation.same_sites else 0
+            least = max(least, self.secure_aggregation.threshold, everyone)
+        return min(least, len(self.sites))
+
+    @property
+    def senders(self) -> tuple[str, ...]:
+        """Whose replies the server sees: every site's, or one total if sums are masked."""
+        return self.sites if self.secure_aggregation is None else (ALL_SITES,)
+
+    @property
+    def max_sites_per_reply(self) -> int:
+        """The maximum number of sites in one reply."""
+        return len(self.sites) // len(self.senders)
+
+    @property
+    def minimum_replies(self) -> int:
+        """How many replies a round needs; a masked total of enough sites is one."""
+        return min(self.minimum_sites, len(self.senders))
+
+
+@cache
+def plan_adapter() -> TypeAdapter[NetworkPlan]:
+    """Return what converts plans; creating it takes longer than using it."""
+    return TypeAdapter(NetworkPlan)
+
+
+def plan_to_bytes(plan: NetworkPlan) -> bytes:
+    """Write a plan as JSON."""
+    return plan_adapter().dump_json(plan)
+
+
+def packages_of(runs: Sequence[PlannedRun]) -> tuple[MethodPackage, ...]:
+    """Return the packages that the runs' methods come from; none for built-in ones."""
+    found = [package_of(method) for method in dict.fromkeys(run.method for run in runs)]
+    return tuple(package for package in found if package is not None)
+
+
+def digest_of(plan: NetworkPlan) -> str:
+    """Return a digest of what a plan asks of a site.
+
+    It does not depend on the other sites, or on the length and patience of the runs. Whether sums
+    are masked is part of it; over how many sites depends on the participants, and sites check that
+    themselves. A privacy guarantee is part of it with its rounds.
+    """
+    bare = replace(
+        plan,
+        run="",
+        sites=(),
+        runs=tuple(
+            replace(run, rounds=0, patience=None, needs_patience=False) for run in plan.runs
+        ),
+        site_rules=SiteRules(),
+        secure_aggregation=None
+        if plan.secure_aggregation is None
+        else replace(plan.secure_aggregation, threshold=0),
+    )
+    content = plan_adapter().dump_python(bare, mode="json")
+    return hashlib.sha256(to_json(content)).hexdigest()[:32]
+
+
+def max_rows_set_aside(plan: NetworkPlan, train: int, share: float, strata: int) -> int:
+    """Return the maximum number of held-out or validation rows for this many training rows.
+
+    If rows of a person stay together there is no limit: a person may have any number of rows.
+    """
+    by_person = plan.schema.person_column is not None and share > 0.0
+    sites = plan.max_sites_per_reply
+    if by_person:
+        return plan.site_rules.max_rows * sites
+    return max_held_out(train, share, strata * sites)
+
+
+def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:
+    """Build the model, initialised from the plan's seed, and its loss."""
+    with torch_seeded(plan.seed, Purpose.INITIALISATION):
+        model = linear_or_mlp(len(encoding.names), encoding.outputs, plan.model.hidden)
+    loss = LOSSES_BY_NAME[plan.model.loss]
+    return Task(model.to(plan.precision.dtype), loss, plan.model.ridge)

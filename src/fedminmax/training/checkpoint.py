@@ -1,0 +1,335 @@
+"""Runs that survive their process: checkpoints on disk from which they can be resumed.
+
+A checkpoint is written to a temporary file with a digest, and renamed. Whatever happens while
+saving, one readable checkpoint remains: the new file gets its name only when it is complete, and
+the previous one is kept until the next save.
+
+``train_resumably`` saves every few seconds and when the loop is left for any reason. So an
+interrupted run resumes after its last finished round, and a killed one at most a few seconds
+earlier. The rounds since then are repeated, with the same result.
+"""
+
+import hashlib
+import io
+import math
+import time
+import warnings
+from collections.abc import Generator, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import atomic_write
+from fedminmax.core.json_log import JsonLog
+from fedminmax.methods.method import AnyMethod, StateT
+from fedminmax.training.progress import Progress, initial_progress
+from fedminmax.training.protocol import Federation, Game, check_same_game
+from fedminmax.training.train import Round, train
+
+DIGEST_BYTES = 32
+GAME_PREFIX = "game."
+RecordT = TypeVar("RecordT")
+Leaf = Tensor | int | float | str
+SECONDS_BETWEEN_CHECKPOINTS = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Restored(Generic[StateT]):
+    """A readable checkpoint, and the problems of checkpoints that were skipped."""
+
+    progress: Progress[StateT]
+    complaint: str | None
+
+
+@dataclass(frozen=True)
+class Written:
+    """The state of a file when we wrote it: any later write changes its time or inode."""
+
+    number: int
+    changed: int
+    size: int
+
+
+def save_checkpoint(
+    folder: str | Path, progress: Progress[StateT], last: Written | None = None
+) -> Written:
+    """Write the progress to a temporary file, keep the previous checkpoint, and rename.
+
+    ``last`` is what the previous call returned, so that its file need not be verified again.
+    """
+    _check_progress(progress)
+    buffer = io.BytesIO()
+    torch.save(pack(progress), buffer)
+    payload = buffer.getvalue()
+    current, previous = checkpoint_paths(folder)
+    # A damaged file must not replace its readable predecessor.
+    keeps = current.exists() and (
+        _as_written(current) == last or _intact_payload(current) is not None
+    )
+    with (
+        atomic_write(current, backup=previous if keeps else None) as beside,
+        beside.open("wb") as file,
+    ):
+        file.write(hashlib.sha256(payload).digest())
+        file.write(payload)
+    return _as_written(current)
+
+
+def load_checkpoint(folder: str | Path, template: Progress[StateT]) -> Restored[StateT] | None:
+    """Return the newest readable progress; None if there is no checkpoint at all."""
+    _check_progress(template)
+    complaints: list[str] = []
+    reason = ""
+    for path in checkpoint_paths(folder):
+        if not path.exists():
+            continue
+        try:
+            return Restored(read_checkpoint(path, template), "; ".join(complaints) or None)
+        except InputError as error:
+            complaints.append(f"{error}; using the previous checkpoint")
+            reason = str(error)
+    if complaints:
+        raise InputError(
+            f"no checkpoint in {folder} can be used ({reason}); remove that folder to start again"
+        )
+    return None
+
+
+def _check_progress(progress: object) -> None:
+    if not isinstance(progress, Progress):
+        raise InputError(
+            f"got {type(progress).__name__} instead of a Progress; give round.progress, "
+            "or initial_progress(federation, method) to load"
+        )
+
+
+def checkpoint_paths(folder: str | Path) -> tuple[Path, Path]:
+    """The current checkpoint and its predecessor."""
+    if not isinstance(folder, (str, Path)):
+        raise InputError(f"folder = {folder!r}; give the path of a folder")
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; give a folder for checkpoints")
+    return folder / "checkpoint.bin", folder / "checkpoint.previous.bin"
+
+
+def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
+    """Read one file; raise an ``InputError`` if it is damaged."""
+    payload = _intact_payload(path)
+    if payload is None:
+        raise InputError(f"checkpoint {path} is truncated or corrupt")
+    flat = _read_flat(payload, path)
+    for name in sorted(flat.keys() ^ pack(template).keys()):
+        raise InputError(f"{path} is of another model or method (only one has '{name}')")
+    game = Game(**{field.name: str(flat[GAME_PREFIX + field.name]) for field in fields(Game)})
+    check_same_game(game, template.game, f"{path} is of another run")
+    # They may differ in their last digits.
+    flat[f"{GAME_PREFIX}values"] = template.game.values
+    progress = unpack(flat, template, str(path))
+    finite = bool(torch.isfinite(progress.state.parameters).all())
+    if progress.round < 0 or progress.round != progress.iterates.rounds or not finite:
+        raise InputError(f"checkpoint {path} has impossible numbers")
+    return progress
+
+
+def _read_flat(payload: bytes, path: Path) -> dict[str, Leaf]:
+    """Read the names and values of a checkpoint; they are checked later."""
+    try:
+        flat = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch's reader may raise anything
+        raise InputError(f"checkpoint {path} cannot be read by torch") from error
+    if not isinstance(flat, dict) or not all(isinstance(name, str) for name in flat):
+        raise InputError(f"{path} is a torch file, but not a checkpoint of fedminmax")
+    return flat
+
+
+def _as_written(path: Path) -> Written:
+    status = path.stat()
+    return Written(status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _intact_payload(path: Path) -> bytes | None:
+    """Return the content after the digest, or None if they do not match."""
+    content = path.read_bytes()
+    digest, payload = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+    return payload if hashlib.sha256(payload).digest() == digest else None
+
+
+def pack(record: object, prefix: str = "") -> dict[str, Leaf]:
+    """Turn nested frozen records of tensors and numbers into one flat mapping."""
+    flat: dict[str, Leaf] = {}
+    for name, value in _fields_of(record):
+        if is_dataclass(value):
+            flat |= pack(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def unpack(flat: Mapping[str, Leaf], template: RecordT, source: str, prefix: str = "") -> RecordT:
+    """Rebuild a record like ``template``; refuse one of another shape."""
+    values: dict[str, Any] = {}
+    for name, like in _fields_of(template):
+        if is_dataclass(like):
+            values[name] = unpack(flat, like, source, f"{prefix}{name}.")
+            continue
+        value = flat[prefix + name]
+        same = type(value) is type(like)
+        if isinstance(like, str):
+            same = value == like
+        if isinstance(value, Tensor) and isinstance(like, Tensor):
+            # A template without rows stands for any number of them: a mixture grows.
+            grown = like.dim() == 2 and _is_empty(like) and value.shape[1:] == like.shape[1:]
+            same = (value.shape == like.shape or grown) and value.dtype == like.dtype
+            same = same and value.layout == like.layout
+            value = value.to(like.device)
+        if not same:
+            raise InputError(f"{source} is of another model or method ('{prefix}{name}' differs)")
+        values[name] = value
+    return replace(template, **values)  # type: ignore[type-var]
+
+
+def _is_empty(value: Leaf) -> bool:
+    return isinstance(value, Tensor) and value.numel() == 0
+
+
+def _fields_of(record: object) -> list[tuple[str, Any]]:
+    return [(field.name, getattr(record, field.name)) for field in fields(record)]  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class HistoryPoint:
+    """One line of a run's history: risks of the model that entered a round, weights after it."""
+
+    round: int
+    seconds: float
+    risks: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @classmethod
+    def from_json(cls, entry: Any) -> Self:
+        """Read a line of a history file."""
+        risks, weights = tuple(entry["risks"]), tuple(entry["weights"])
+        return cls(entry["round"], entry["seconds"], risks, weights)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the point as a line of a history file."""
+        return asdict(self)
+
+
+def train_resumably(
+    folder: str | Path,
+    federation: Federation,
+    method: AnyMethod[StateT],
+    *,
+    rounds: int,
+    seed: int = 0,
+    participation: float = 1.0,
+    patience: int | None = None,
+    seconds: float = math.inf,
+) -> Generator[Round[StateT]]:
+    """Run the method with checkpoints in ``folder``: the same call resumes from the last one.
+
+    It yields the remaining rounds, and ends with the numbers of a run that never stopped; no round
+    begins after ``seconds``, except for the first one. A finished run yields nothing: its result is
+    in ``load_checkpoint(folder, initial_progress(federation, method))``. The arguments are those
+    of ``train``.
+    """
+    progress, complaint = restore(folder, federation, method)
+    if complaint is not None:
+        warnings.warn(complaint, stacklevel=2)
+    return train_with_checkpoints(
+        folder,
+        federation,
+        method,
+        rounds=rounds,
+        seed=seed,
+        resume=progress,
+        participation=participation,
+        patience=patience,
+        seconds=seconds,
+    )
+
+
+def train_with_checkpoints(
+    folder: str | Path,
+    federation: Federation,
+    method: AnyMethod[StateT],
+    *,
+    rounds: int,
+    seed: int,
+    resume: Progress[StateT] | None,
+    participation: float = 1.0,
+    patience: int | None = None,
+    seconds: float = math.inf,
+    saving_share: float = 0.0,
+) -> Generator[Round[StateT]]:
+    """Yield the rounds after ``resume``, with checkpoints in ``folder``.
+
+    A round counts as finished when the caller's loop body has returned. No round begins after
+    ``seconds``, except for the first one, so every call makes progress. Checkpoints are written
+    more often than every few seconds if they take at most ``saving_share`` of the time.
+    """
+    finished = resume
+    started = time.monotonic()
+    due = started + pause_after(0.0, saving_share)
+    saved, written = resume, None
+    try:
+        for done in train(
+            federation,
+            method,
+            rounds=rounds,
+            seed=seed,
+            participation=participation,
+            patience=patience,
+            resume=resume,
+        ):
+            yield done
+            finished = done.progress
+            now = time.monotonic()
+            if now > due:
+                written = save_checkpoint(folder, finished, written)
+                saved, took = finished, time.monotonic() - now
+                due = time.monotonic() + pause_after(took, saving_share)
+            if time.monotonic() - started > seconds:
+                break
+    finally:
+        if finished is not None and finished is not saved:
+            save_checkpoint(folder, finished, written)
+
+
+def pause_after(took: float, saving_share: float) -> float:
+    """Return how long to wait with the next checkpoint if this one took this many seconds."""
+    if saving_share == 0:
+        return SECONDS_BETWEEN_CHECKPOINTS
+    return min(SECONDS_BETWEEN_CHECKPOINTS, took / saving_share)
+
+
+def restore(
+    folder: str | Path, federation: Federation, method: AnyMethod[StateT]
+) -> tuple[Progress[StateT] | None, str | None]:
+    """Return the progress of the run in ``folder``, and a message if a checkpoint was damaged."""
+    restored = load_checkpoint(folder, initial_progress(federation, method))
+    return (None, None) if restored is None else (restored.progress, restored.complaint)
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """The seconds of a run over all calls: those before this one, and those since its start."""
+
+    before: float
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until now, to the millisecond."""
+        return round(self.before + time.monotonic() - self.started, 3)
+
+
+def read_history(path: Path) -> list[HistoryPoint]:
+    """Read a history file."""
+    return JsonLog(path, HistoryPoint).read()

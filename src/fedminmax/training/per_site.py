@@ -1,0 +1,133 @@
+"""The plain path: each site works on its own rows, one reply per site, added in order.
+
+It is the reference for the fused path, and the only path for methods that train locally. Several
+workers share the sites, one thread and one workspace each; replies are summed in the sites'
+order with few of them in memory, so the number of workers only affects the time.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import TypeVar
+
+import torch
+
+from fedminmax.core.messages import Order, Reveals, RoundKey, Sums, zero_sums
+from fedminmax.core.one_step import weighted_gradient
+from fedminmax.core.randomness import Purpose, globally_seeded
+from fedminmax.core.workers import worker_pool
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.method import (
+    OneStepMethod,
+    SiteData,
+    StateT,
+    SumsMethod,
+    rate_of,
+    takes_one_step,
+)
+from fedminmax.methods.shared.replies import sum_by_group
+
+ReplyT = TypeVar("ReplyT")
+NOTHING = torch.zeros(0, dtype=torch.float64)
+
+
+def answer(method: SumsMethod[StateT], order: Order, site: SiteData, workspace: Workspace) -> Sums:
+    """Return one site's reply."""
+    if takes_one_step(method):
+        return one_step_answer(method, order, site, workspace)
+    return method.local(order, site, workspace)
+
+
+def one_step_answer(
+    method: OneStepMethod[StateT], order: Order, site: SiteData, workspace: Workspace
+) -> Sums:
+    """Take one full-batch gradient step on this site's rows."""
+    examples = site.examples
+    count = torch.bincount(examples.group, minlength=site.groups).cpu()
+    own = method.weigh(order, torch.tensor([site.number]), count.unsqueeze(0))
+    workspace.load(order.parameters)
+    row_weights = own.coefficients[0].to(order.parameters)[examples.group]
+    gradient, losses = weighted_gradient([workspace], examples, row_weights, site.rows_per_chunk)
+    sites = site.sites if method.reveals is Reveals.OWN_LOSS else 0
+    group_loss = sum_by_group(losses, site)
+    reply = replace(
+        zero_sums(0, site.groups, sites),
+        step=gradient.cpu() * rate_of(method),
+        scale=float(own.scale[0]),
+        group_loss=group_loss,
+        group_count=count,
+        gradient_evaluations=len(examples),
+    )
+    if sites:
+        reply.site_loss[site.number] = group_loss.sum()
+        reply.site_count[site.number] = len(examples)
+    return reply
+
+
+def ask_in_turn(
+    work: Callable[[SiteData, Workspace], ReplyT],
+    sites: Iterable[SiteData],
+    workspaces: Sequence[Workspace],
+) -> Iterator[ReplyT]:
+    """Run each site's work, and yield the replies in the order of the sites."""
+    if len(workspaces) == 1:
+        return (work(site, workspaces[0]) for site in sites)
+    return _ask_in_threads(work, sites, workspaces)
+
+
+def seeded(
+    work: Callable[[SiteData, Workspace], ReplyT], key: RoundKey
+) -> Callable[[SiteData, Workspace], ReplyT]:
+    """Set the global random states from (seed, round, site) for each site's work.
+
+    For models and losses that draw random numbers: they draw from those states, which are restored
+    afterwards.
+    """
+
+    def work_seeded(site: SiteData, workspace: Workspace) -> ReplyT:
+        with globally_seeded(key.seed, Purpose.DROPOUT, key.round, site.number):
+            return work(site, workspace)
+
+    return work_seeded
+
+
+def add_up(replies: Iterable[Sums]) -> Sums:
+    """Add replies in the order given, their large steps in place and in float64."""
+    rest = iter(replies)
+    first = next(rest)
+    # A copy: a reply that is already in float64 must not change.
+    step, total = first.step.to(torch.float64, copy=True), replace(first, step=NOTHING)
+    for reply in rest:
+        step.add_(reply.step)
+        total += replace(reply, step=NOTHING)
+    return replace(total, step=step)
+
+
+def _ask_in_threads(
+    work: Callable[[SiteData, Workspace], ReplyT],
+    sites: Iterable[SiteData],
+    workspaces: Sequence[Workspace],
+) -> Iterator[ReplyT]:
+    """Yield replies in order, at most two per worker ahead of the sum."""
+    free: SimpleQueue[Workspace] = SimpleQueue()
+    for workspace in workspaces:
+        free.put(workspace)
+
+    def work_when_free(site: SiteData) -> ReplyT:
+        workspace = free.get()
+        try:
+            return work(site, workspace)
+        finally:
+            free.put(workspace)
+
+    waiting: deque[Future[ReplyT]] = deque()
+    # This thread sums the replies while the workers work.
+    with worker_pool(len(workspaces)) as pool:
+        for site in sites:
+            if len(waiting) == 2 * len(workspaces):
+                yield waiting.popleft().result()
+            waiting.append(pool.submit(work_when_free, site))
+        while waiting:
+            yield waiting.popleft().result()

@@ -1,0 +1,206 @@
+"""Validation rows at sites: the same choice as the simulation, and losses that can be true."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedminmax.core.bounds import row_limits
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import brier_loss
+from fedminmax.core.validation import LossSums
+from fedminmax.data.tables.config import read_config
+from fedminmax.network.planned_runs import plan_of_config
+from fedminmax.network.server.log import ROUNDS_FILE, read_network_rounds
+from fedminmax.network.server.run import (
+    read_alternative_model,
+    read_members,
+    read_validation,
+    run_folder,
+    run_plan,
+)
+from fedminmax.network.site.policy import read_rows
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.checks import check_validation
+from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.messages import losses_from_bytes, losses_to_bytes
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SiteRules, digest_of
+from fedminmax.training.train import Round
+from tests.complaints import complaint_of
+from tests.network.network_problem import (
+    SITES,
+    DirectTransport,
+    plan_of,
+    simulate,
+    write_tables,
+)
+
+SHARE = 0.3
+RUN = PlannedRun("fedminmax", {"learning_rate": "3.0"}, 40, iterate=Iterate.BEST, patience=4)
+
+
+class Open(DirectTransport):
+    """Sites that tell of groups of any size, so that they set aside what the simulation does."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        for site in self.sites.values():
+            site._settings = replace(site._settings, minimum_group=1)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> NetworkPlan:
+    path = write_tables(tmp_path)
+    path.write_text(path.read_text().replace("seed = 3", f"seed = 3\nvalidation = {SHARE}"))
+    return replace(plan_of(read_config(path), [RUN]), validation=SHARE)
+
+
+def simulated(folder: Path, plan: NetworkPlan) -> Round[Any]:
+    *_, done = simulate(folder, plan, 0, fused=True)
+    return done
+
+
+def test_the_network_chooses_the_round_that_the_simulation_chooses(
+    plan: NetworkPlan, tmp_path: Path
+) -> None:
+    expected = simulated(tmp_path, plan)
+    assert expected.chosen is not None
+    assert expected.number < RUN.rounds  # patience ended it
+    outcome = run_plan(plan, Open(tmp_path), tmp_path / "server")
+    assert outcome.error is None
+    own = run_folder(tmp_path / "server", plan, 0)
+    told = read_validation(own)
+    assert told is not None
+    assert told.chosen is not None
+    assert told.latest is not None
+    assert told.answer == "best"
+    best = expected.progress.iterates.best
+    assert (told.chosen.round, told.latest.round) == (best.chosen.round, best.latest.round)
+    assert told.chosen.risk == pytest.approx(best.chosen.risk, abs=1e-9)
+    assert told.chosen.standard_error == pytest.approx(best.chosen.standard_error, abs=1e-9)
+    torch.testing.assert_close(read_members(own), expected.members, atol=1e-9, rtol=0)
+    last = expected.parameters(Iterate.LAST)
+    torch.testing.assert_close(read_alternative_model(own), last, atol=1e-9, rtol=0)
+    lines = read_network_rounds(own / ROUNDS_FILE)
+    assert len(lines) == expected.number
+    risks = expected.validation_risks.tolist()
+    assert lines[-1].validation_risks == pytest.approx(risks, abs=1e-9)
+
+
+def test_a_run_that_went_on_chooses_as_if_it_had_not_stopped(
+    plan: NetworkPlan, tmp_path: Path
+) -> None:
+    expected = simulated(tmp_path, plan)
+    short = replace(plan, runs=(replace(RUN, rounds=3),))
+    run_plan(short, Open(tmp_path), tmp_path / "server")
+    run_plan(plan, Open(tmp_path), tmp_path / "server")
+    told = read_validation(run_folder(tmp_path / "server", plan, 0))
+    assert told is not None
+    assert told.chosen is not None
+    assert expected.chosen is not None
+    assert told.chosen.round == expected.chosen.round
+    assert told.chosen.risk == pytest.approx(expected.chosen.risk, abs=1e-9)
+
+
+class Spoiled(Open):
+    """West tells validation losses below 0."""
+
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        came = super().answer(site, endpoint, payload)
+        if endpoint == "validate" and site == "west":
+            losses = losses_from_bytes(came, 2, site)
+            return losses_to_bytes(replace(losses, loss=-losses.loss - 1.0))
+        return came
+
+
+def test_a_site_with_impossible_losses_is_left_out_of_the_last_measurement(
+    plan: NetworkPlan, tmp_path: Path
+) -> None:
+    outcome = run_plan(plan, Spoiled(tmp_path), tmp_path / "server")
+    assert outcome.error is None
+    own = run_folder(tmp_path / "server", plan, 0)
+    refused = read_network_rounds(own / ROUNDS_FILE)[-1].refused
+    assert "validation rows, which they cannot have" in refused["west"]
+
+
+@pytest.mark.parametrize(
+    ("loss", "squares", "count"),
+    [(-0.5, 0.3, 10), (30.0, 100.0, 10), (4.0, 1.0, 10), (4.0, 17.0, 10), (4.0, 2.0, 9)],
+)
+def test_losses_that_no_rows_have(loss: float, squares: float, count: int) -> None:
+    limits = row_limits([torch.nn.Linear(1, 2)], torch.zeros(4), brier_loss)
+    told = LossSums(
+        torch.tensor([loss], dtype=torch.float64),
+        torch.tensor([squares], dtype=torch.float64),
+        torch.tensor([count]),
+    )
+    right = LossSums(torch.tensor([4.0]).double(), torch.tensor([2.0]).double(), torch.tensor([10]))
+    check_validation(right, torch.tensor([10]), limits, "north")
+    complaint_of(lambda: check_validation(told, torch.tensor([10]), limits, "north"))
+
+
+def test_a_site_sets_nothing_aside_of_a_group_with_too_few_rows(
+    plan: NetworkPlan, tmp_path: Path
+) -> None:
+    settings = SiteSettings(tmp_path / "north.csv", minimum_group=1)
+    free = read_rows(plan, settings, "north")
+    assert free.validation is not None
+    counts = np.bincount(free.validation.group)
+    assert counts.min() > 1
+    least = int(counts.min()) + 1
+    held = read_rows(plan, replace(settings, minimum_group=least), "north")
+    assert held.validation is not None
+    assert np.bincount(held.validation.group, minlength=2).tolist() == [
+        int(count) if count >= least else 0 for count in counts
+    ]
+    assert len(held.train) + len(held.validation) == len(free.train) + len(free.validation)
+
+
+def test_a_site_that_agreed_to_a_plan_refuses_another_share(plan: NetworkPlan) -> None:
+    assert digest_of(plan) != digest_of(replace(plan, validation=0.1))
+    more_patient = replace(plan, runs=(replace(RUN, patience=9),))
+    assert digest_of(plan) == digest_of(more_patient)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_patience_that_was_asked_for_needs_validation_rows(
+    plan: NetworkPlan, tmp_path: Path, *, asked: bool
+) -> None:
+    """Of a hundredth of their rows no site tells: no round can be seen to be better."""
+    runs = (replace(RUN, rounds=2, needs_patience=asked),)
+    few = replace(plan, validation=0.01, runs=runs)
+    outcome = run_plan(few, DirectTransport(tmp_path), tmp_path / "server")
+    rounds = run_folder(tmp_path / "server", few, 0) / ROUNDS_FILE
+    if asked:
+        assert outcome.error == (
+            "patience = 4, but there are no validation rows to detect an improvement; set "
+            "validation, or drop patience"
+        )
+        assert not rounds.exists() or not read_network_rounds(rounds)
+    else:
+        assert outcome.error is None
+        assert len(read_network_rounds(rounds)) == 2
+    assert digest_of(few) == digest_of(replace(few, runs=(replace(RUN, rounds=2),)))
+
+
+@pytest.mark.parametrize("words", ["", "patience = 7"])
+def test_a_plan_says_whether_patience_was_asked_for(tmp_path: Path, words: str) -> None:
+    path = write_tables(tmp_path)
+    text = path.read_text().replace('kind = "logistic"', 'kind = "mlp"\nhidden = [4]')
+    path.write_text(text.replace('name = "fedminmax"\nrounds = 3\nlearning_rate = 0.3', words))
+    made = plan_of_config(read_config(path), "test", SITES, SiteRules())
+    assert [(run.patience, run.needs_patience) for run in made.runs] == [
+        (7, True) if words else (30, False)
+    ]
+
+
+def test_validation_is_not_told_without_a_plan_for_it(plan: NetworkPlan, tmp_path: Path) -> None:
+    transport = Open(tmp_path)
+    bare = replace(plan, validation=0.0, runs=(replace(RUN, patience=None, rounds=2),))
+    assert run_plan(bare, transport, tmp_path / "server").error is None
+    with pytest.raises(RefusedError, match="validation"):
+        transport.sites[SITES[0]].validate(0, b"")

@@ -1,0 +1,36 @@
+"""The simulation of a run in which some replies never arrived, or arrived changed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import Tensor
+
+from fedminmax.core.iterates import initial_iterates
+from fedminmax.core.messages import RoundKey, Sums
+from fedminmax.methods.method import SelectingState, sums_over_rows, takes_one_step
+from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.training.per_site import add_up
+from tests.network.network_problem import simulated_federation
+
+# What the server gets of a site's reply in a round: the same, another one, or nothing.
+Arrives = Callable[[int, str, Sums], Sums | None]
+
+
+def disturbed_members(folder: Path, plan: NetworkPlan, arrives: Arrives) -> Tensor:
+    """The models that the plan's first run ends with; a method of one question per round."""
+    federation = simulated_federation(folder, plan, fused=False)
+    method = plan.runs[0].build()
+    assert takes_one_step(method) or sums_over_rows(method)
+    state = method.init(federation.initial_parameters, federation.census)
+    iterates = initial_iterates(federation.initial_parameters)
+    for number in range(1, plan.runs[0].rounds + 1):
+        order = method.order(state, RoundKey(plan.seed, number))
+        replies = [
+            arrives(number, site, federation.ask(method, order, [place]))
+            for place, site in enumerate(plan.sites)
+        ]
+        state = method.update(state, add_up([reply for reply in replies if reply is not None]))
+        iterates = iterates.add(state.parameters)
+    if isinstance(state, SelectingState):
+        return state.selected
+    return iterates.parameters(method.output).unsqueeze(0)
