@@ -1,4 +1,4 @@
-"""Attacks that an independent reader of the proof (docs/secure_aggregation.md) found against the sites.
+"""Attacks on sites that an independent reader of docs/secure_aggregation.md found.
 
 The sites run the honest code; the server is hostile and asks one question at a time. Each attack
 succeeded before its repair.

@@ -29,8 +29,8 @@ def test_of_a_thousand_so_many_fewer_are_misclassified(tmp_path: Path) -> None:
     told = people(read_run(write_run(tmp_path / "run", change=change((0.05, -0.02), 0.01))))
     assert told == (
         "Of 1,000 in “women”, the group that was worst off with the baseline, about 50 fewer are "
-        "misclassified (90% interval 40 to 60): 150 instead of 200. Of 1,000 in “men”, about 20 more "
-        "are misclassified (90% interval 10 to 30)."
+        "misclassified (90% interval 40 to 60): 150 instead of 200. Of 1,000 in “men”, about 20 "
+        "more are misclassified (90% interval 10 to 30)."
     )
 
 
@@ -50,8 +50,8 @@ def test_against_a_baseline_that_has_not_converged_nobody_gains(tmp_path: Path) 
     told = people(replace(run, baseline=replace(run.baseline, results=unknown)))
     assert told == (
         "Of 1,000 in “women”, the group that was worst off with the baseline, about 150 are "
-        "misclassified, compared with 200 with the baseline: neither a gain nor a loss yet, because "
-        "FedAvg is not known to have converged."
+        "misclassified, compared with 200 with the baseline: neither a gain nor a loss yet, "
+        "because FedAvg is not known to have converged."
     )
 
 

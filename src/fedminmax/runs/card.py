@@ -233,8 +233,8 @@ def _seen_by_the_server(results: Results, card: MethodCard) -> str:
     if results.sites is not None and results.secure_aggregation is not None:
         return (
             f"the rows stayed at {counted(len(results.sites), 'site')}; their sums were masked: "
-            f"{masked_words(results.secure_aggregation)}, for the encoding, the rounds and the test "
-            "results"
+            f"{masked_words(results.secure_aggregation)}, for the encoding, the rounds and the "
+            "test results"
         )
     if results.sites is not None:
         return (

@@ -36,8 +36,8 @@ NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+")
 class FederationRecord:
     """One run: its name at the server, its configuration and kit, and the sites that take part.
 
-    Without a kit, server and sites are processes of this machine. ``secure_aggregation`` is None until it
-    is decided.
+    Without a kit, server and sites are processes of this machine. ``secure_aggregation`` is None
+    until it is decided.
     """
 
     run: str
@@ -92,9 +92,9 @@ def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
     fault = secure_sums_fault(plan)
     if fault is not None:
         raise InputError(
-            f"secure_aggregation: {fault}; correct that, or write secure_aggregation = false in [federation] of "
-            "the configuration: the server then sees every site's replies, and every site has to "
-            "check it again"
+            f"secure_aggregation: {fault}; correct that, or write secure_aggregation = false in "
+            "[federation] of the configuration: the server then sees every site's replies, and "
+            "every site has to check it again"
         )
     fault = noise_fault(plan)
     if fault is not None:

@@ -91,8 +91,8 @@ def test_a_target_with_one_class(tmp_path: Path) -> None:
 def test_a_site_column_and_several_files(tmp_path: Path) -> None:
     write_files(tmp_path)
     assert refused(tmp_path, site="ward") == (
-        "--site-column ward and 2 files were given; give one file with a site column, or one file per "
-        "site"
+        "--site-column ward and 2 files were given; give one file with a site column, or one file "
+        "per site"
     )
 
 

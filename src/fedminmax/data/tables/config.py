@@ -126,8 +126,8 @@ class PrivacyChoice:
 class TableConfig:
     """The complete configuration of a run on tables; ``text`` is the file's content.
 
-    With ``secure_aggregation`` a server between real sites learns totals alone; None is not decided yet.
-    With ``same_sites`` all of these totals are over the same sites.
+    With ``secure_aggregation`` a server between real sites learns totals alone; None is not decided
+    yet. With ``same_sites`` all of these totals are over the same sites.
     ``candidates`` are the models of kind = "auto", the plainer one first, which ``model`` is until
     one of them is chosen.
     """

@@ -165,10 +165,11 @@ class LoggingSection(BaseModel):
 class FederationSection(BaseModel):
     """[federation]: what holds between real sites.
 
-    With ``secure_aggregation`` sites mask what they send, so that the server learns totals alone; without
-    a word about it, the federation's kits say whether they do. With ``same_sites`` all masked
-    totals of a run are over the same sites, and a round waits for a site that is away; without it
-    a run goes on, and the difference of two totals tells about the site that is missing in one.
+    With ``secure_aggregation`` sites mask what they send, so that the server learns totals alone;
+    without a word about it, the federation's kits say whether they do. With ``same_sites`` all
+    masked totals of a run are over the same sites, and a round waits for a site that is away;
+    without it a run goes on, and the difference of two totals tells about the site that is missing
+    in one.
     """
 
     model_config = STRICT

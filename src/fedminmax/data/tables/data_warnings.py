@@ -75,8 +75,8 @@ def protected_copy_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list
         found = _predictors(sample, values, schema)
         if found:
             warnings.append(
-                f"the model sees the sensitive attribute '{entry.column}' after all, by columns that "
-                f"tell it: {found}: remove their sections from the configuration, or set "
+                f"the model sees the sensitive attribute '{entry.column}' after all, by columns "
+                f"that tell it: {found}: remove their sections from the configuration, or set "
                 "as_features = true in [groups]"
             )
     return warnings

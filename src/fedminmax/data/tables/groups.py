@@ -21,8 +21,8 @@ GroupKey = tuple[str | None, ...]
 
 """One value (or band) per sensitive attribute; None where it is missing."""
 LEFT_OUT = -1
-# The value of every sensitive attribute of groups that were merged because each was too small: to be
-# disclosed by a site, or for minimax training. Values are trimmed when read, so none in a table
+# The value of every sensitive attribute of groups that were merged because each was too small: to
+# be disclosed by a site, or for minimax training. Values are trimmed when read, so none in a table
 # begins with a space.
 MERGED_VALUE = " merged"
 # Stands for all values that are not listed, if these form their own group.
@@ -39,7 +39,8 @@ def parse_groups(table: Table, schema: Schema) -> tuple[NDArray[np.int64], list[
         position, _ = table.first_row(missing)
         column = next(name for name in values.columns if values[name][position] is None)
         raise InputError(
-            f"{table.title}: sensitive attribute '{column}', {table.first_missing(column, missing)}; "
+            f"{table.title}: sensitive attribute '{column}', "
+            f"{table.first_missing(column, missing)}; "
             'correct it, or set missing in [groups] to "own_group" or "leave_out"'
         )
     keys = values.unique(maintain_order=True)

@@ -155,8 +155,8 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
     total = reduce(add, summaries)
     if total.rows == 0:
         raise InputError(
-            "no training row has a value in every sensitive attribute; fill them, or set missing in "
-            '[groups] to "own_group"'
+            "no training row has a value in every sensitive attribute; fill them, or set missing "
+            'in [groups] to "own_group"'
         )
     encoding = agree_on_encoding(config.schema, total, splines=config.model.is_spline)
     files = [*training_files, *test_files]

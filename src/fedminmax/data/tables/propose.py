@@ -76,8 +76,8 @@ class InitChoices:
 class Proposal:
     """What `fedminmax init` found: files by site (or one with a site column) and columns.
 
-    ``rare_groups`` counts the values of each sensitive attribute that are not listed. ``formats`` are
-    those of the files, by site. ``remarks`` are for the user alone: they may name rows.
+    ``rare_groups`` counts the values of each sensitive attribute that are not listed. ``formats``
+    are those of the files, by site. ``remarks`` are for the user alone: they may name rows.
     """
 
     files: dict[str, Path]

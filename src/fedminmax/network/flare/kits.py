@@ -61,8 +61,8 @@ your site to `startup/client.key` here. Then keep the folder on the machine that
 readable for you only, and give the key to nobody, not even to the coordinator."""
 SEEN_IN_TOTALS = """\
 Such sums are not rows, and yours are masked: the server learns only totals over more than two
-thirds of all sites, unless fedminmax.toml says `secure_aggregation = false`; `site check` says which it
-is. Totals also tell something: a group that only your site has is in them as it is."""
+thirds of all sites, unless fedminmax.toml says `secure_aggregation = false`; `site check` says
+which it is. Totals also tell something: a group that only your site has is in them as it is."""
 SEEN_SEPARATELY = """\
 Such sums are not rows, but the server's operator sees yours separately, and can learn from
 them: from a group of one row, for example, its values."""

@@ -2,8 +2,8 @@
 
 A site discloses nothing about a group with fewer rows than its policy allows. It may merge its
 small groups into one. Every site gives the merged group the same key, so the server has one such
-group, whichever groups each site merged. If sensitive attributes are also features, the features of a
-merged row do not show its protected values either.
+group, whichever groups each site merged. If sensitive attributes are also features, the features of
+a merged row do not show its protected values either.
 """
 
 from collections.abc import Collection, Mapping, Sequence

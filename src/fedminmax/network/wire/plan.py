@@ -132,9 +132,9 @@ class NetworkPlan:
     ``sites`` are the sites, in the order of their numbers. ``validation`` is the share of its
     training rows that each site sets aside to choose the round. With ``certify`` the first run is
     followed by rounds that prove how much better any model could be. ``packages`` are those of
-    methods that are not built in: sites must have the same. With ``secure_aggregation`` sites mask what
-    they send, so that the server learns only totals; with ``privacy`` they also clip rows and add
-    noise.
+    methods that are not built in: sites must have the same. With ``secure_aggregation`` sites mask
+    what they send, so that the server learns only totals; with ``privacy`` they also clip rows and
+    add noise.
     """
 
     run: str

@@ -106,8 +106,8 @@ def privacy_fault(plan: NetworkPlan) -> str | None:
     method = card.build({})
     if plan.secure_aggregation is None:
         return (
-            "sums are not masked, and one site's share of the noise hides little; set secure_aggregation "
-            "= true in [federation]"
+            "sums are not masked, and one site's share of the noise hides little; set "
+            "secure_aggregation = true in [federation]"
         )
     if promise.unit not in getattr(method, "hides", ()):
         return f'{first.method} cannot keep it with unit = "{promise.unit.value}"'
