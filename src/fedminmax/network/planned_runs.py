@@ -9,7 +9,6 @@ rounds and iterate, or the same server that looks ahead, so that what differs is
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import MethodChoice, TableConfig
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.catalogue import CARDS
@@ -32,12 +31,6 @@ def plan_of_config(
     config: TableConfig, run: str, sites: Sequence[str], site_rules: SiteRules
 ) -> NetworkPlan:
     """Return a configuration as a plan for these sites."""
-    if config.candidates:
-        kinds = " or ".join(f'"{own.kind}"' for own in config.candidates)
-        raise InputError(
-            '[model] kind = "auto" compares two models on rows of one process, and sites have no '
-            f"question for that; give {kinds}, or decide with 'fedminmax train' on one site's table"
-        )
     runs = tuple(
         replace(
             own,

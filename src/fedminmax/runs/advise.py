@@ -7,7 +7,6 @@ final group weights, and what the run cost.
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median_high
 
@@ -84,12 +83,7 @@ def advise_on(path: Path) -> Advice:
 
 
 def advise_config(config: TableConfig) -> Advice:
-    """Read the configuration's tables, count their rows and return the advice.
-
-    Of several candidates for the model, the cost is that of the last, the widest.
-    """
-    if config.candidates:
-        config = replace(config, model=config.candidates[-1], candidates=())
+    """Read the configuration's tables, count their rows and return the advice."""
     tables = load_federated_tables(config)
     file = census_of(tables)
     task = task_of_tables(config.model, tables.encoding)

@@ -192,27 +192,6 @@ class ValidationOfRun(BaseModel):
         return self.last.round - self.chosen.round >= patience
 
 
-class ComparedModel(BaseModel):
-    """A candidate for kind = "auto": the risk of its worst group on validation rows."""
-
-    model_config = FROZEN
-    kind: str
-    risk: float | None
-    worst_group: str
-    rounds: Count
-
-
-class ModelsOfRun(BaseModel):
-    """Which kind of model was chosen, and the candidates; the error is that of their difference."""
-
-    model_config = FROZEN
-    chosen: str
-    compared: tuple[ComparedModel, ComparedModel]
-    loss: str
-    rows: Count
-    standard_error: float
-
-
 class SiteOfRun(BaseModel):
     """How often a site took part in a network run, and why it did not otherwise."""
 
@@ -277,7 +256,7 @@ class Results(BaseModel):
     ``small_groups`` had too few training rows to be trained for; ``merged`` are those merged into
     one group. ``gap_left`` is the share of the worst training risk that was left to gain, if the
     method knows it; ``proof`` proves it. Where sums were masked, ``secure_aggregation`` is over
-    how many sites totals were, at least. ``models`` says why kind = "auto" chose this model.
+    how many sites totals were, at least.
     """
 
     model_config = FROZEN
@@ -299,7 +278,6 @@ class Results(BaseModel):
     gap_left: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
     proof: ProofOfRun | None = None
     validation: ValidationOfRun | None = None
-    models: ModelsOfRun | None = None
     test: Measured
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

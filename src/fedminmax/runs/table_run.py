@@ -49,7 +49,6 @@ from fedminmax.runs.privacy import (
 from fedminmax.runs.records import (
     FORMAT,
     Measured,
-    ModelsOfRun,
     PlannedFile,
     PrivacyOfRun,
     ValidationOfRun,
@@ -74,10 +73,7 @@ from fedminmax.training.train import Round, is_out_of_patience
 
 @dataclass(frozen=True, eq=False)
 class TableJob:
-    """What the runs of one configuration share; ``config_text`` is the file's text.
-
-    ``models`` says why the configuration's model was chosen, if it did not name one.
-    """
+    """What the runs of one configuration share; ``config_text`` is the file's text."""
 
     config: TableConfig
     config_text: str
@@ -86,7 +82,6 @@ class TableJob:
     federation: Simulation
     device: str
     noise_key: bytes | None = field(default=None, repr=False)
-    models: ModelsOfRun | None = None
 
 
 def finish_table(
@@ -152,8 +147,6 @@ def finish_table(
         rounds=rounds,
         fixed_rounds=config.privacy is not None,
     )
-    if job.models is not None:
-        results = results.model_copy(update={"models": job.models})
     if personal is not None:
         results = results.model_copy(update={"personal": personal})
     merged = measure_merged(saved, [(part.examples, part.merged) for part in tables.test])

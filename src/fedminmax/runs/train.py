@@ -10,7 +10,7 @@ import tomllib
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedminmax.core.certificate import Certificate
@@ -19,13 +19,12 @@ from fedminmax.data.tables.config import TableConfig, adjusted, read_config
 from fedminmax.data.tables.config_text import with_seed
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.runs.card import write_card
-from fedminmax.runs.choose_model import choice_text, choose_model
 from fedminmax.runs.layout import claim_run
 from fedminmax.runs.measure import change_from, paired_sums, score_rows, with_change
 from fedminmax.runs.model import SavedModel, load_model
 from fedminmax.runs.plan import TableRun, census_of, federate, plan_table_runs
 from fedminmax.runs.privacy import noise_key_of
-from fedminmax.runs.records import ModelsOfRun, Results
+from fedminmax.runs.records import Results
 from fedminmax.runs.results import finished_results, write_results
 from fedminmax.runs.table_run import TableJob, TableTick, is_finished, open_runs, train_table
 
@@ -132,9 +131,8 @@ def train_tables(
             "read_config read, or no folder"
         )
     with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as own:
-        *_, decided = choose_model(read, device)
         where = Path(own) / "run" if folder is None else Path(own)
-        training = open_training(decided.config, where, device, decided.models)
+        training = open_training(read, where, device)
         for warning in training.job.tables.warnings:
             warnings.warn(warning, stacklevel=2)
         with closing(training_rounds(training)) as steps:
@@ -151,16 +149,9 @@ def train_tables(
         )
 
 
-def open_training(
-    config: TableConfig, folder: Path, device: str = "cpu", models: ModelsOfRun | None = None
-) -> TableTraining:
-    """Read all tables and open the run folder; mistakes are found before anything is written.
-
-    The configuration has one model; ``models`` says why it was chosen, if it was.
-    """
+def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> TableTraining:
+    """Read all tables and open the run folder; mistakes are found before anything is written."""
     tables = load_federated_tables(config)
-    if models is not None:
-        tables = replace(tables, notes=(choice_text(models), *tables.notes))
     key = None if config.privacy is None else noise_key_of(folder)
     federation = federate(config, tables, device, key)
     job = TableJob(
@@ -170,7 +161,6 @@ def open_training(
         federation=federation,
         device=device,
         noise_key=key,
-        models=models,
     )
     runs = tuple(plan_table_runs(config, federation, folder))
     open_runs(job, runs)

@@ -27,7 +27,6 @@ from fedminmax.core.text import counted, markdown_table, markdown_text
 from fedminmax.data.tables.config import LoggingChoice, TableConfig, adjusted, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.runs.advice_text import after_training
-from fedminmax.runs.choose_model import ModelStep, choose_model
 from fedminmax.runs.convergence import no_gain_yet
 from fedminmax.runs.layout import CARD_FILE, MODEL_FILE, RESULTS_FILE, claim_folder
 from fedminmax.runs.measure import (
@@ -179,9 +178,9 @@ def train(request: Request) -> None:
 
 def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outcome:
     """Train what is left before the deadline; ``quietly`` omits notes about the tables."""
-    decided = _decide(_config(request), request.device)
-    training = open_training(decided.config, request.folder, request.device, decided.models)
-    if training.is_finished and not (quietly or decided.config.method.certify):
+    config = _config(request)
+    training = open_training(config, request.folder, request.device)
+    if training.is_finished and not (quietly or config.method.certify):
         say(f"{request.folder} is finished: nothing is trained again")
     tables = training.job.tables
     for note in () if quietly else tables.notes:
@@ -197,16 +196,6 @@ def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outco
             reason, where = f"{reason}; make room there", request.folder
         raise OSError(error.errno, f"{reason}; {kept}", str(where)) from error
     return Outcome(training.results, training.is_finished)
-
-
-def _decide(config: TableConfig, device: str) -> ModelStep:
-    """Choose the model if the configuration leaves it open."""
-    most = len(config.candidates) * config.method.rounds
-    step = ModelStep(0, config)
-    with display("choose the model", most) as bars:
-        for step in choose_model(config, device):
-            bars.show_work(step.rounds)
-    return step
 
 
 def _config(request: Request) -> TableConfig:

@@ -24,9 +24,7 @@ from fedminmax.data.tables.config_checks import (
 )
 from fedminmax.data.tables.config_schema import schema_of
 from fedminmax.data.tables.config_sections import (
-    CHOOSE,
     EMPTY_REPORT,
-    LINEAR_OF_TASK,
     NETWORK,
     NO_BASELINE,
     SPLINE,
@@ -128,8 +126,6 @@ class TableConfig:
 
     With ``secure_aggregation`` a server between real sites learns totals alone; None is not decided
     yet. With ``same_sites`` all of these totals are over the same sites.
-    ``candidates`` are the models of kind = "auto", the plainer one first, which ``model`` is until
-    one of them is chosen.
     """
 
     training: tuple[Source, ...]
@@ -148,7 +144,6 @@ class TableConfig:
     secure_aggregation: bool | None = None
     same_sites: bool = True
     privacy: PrivacyChoice | None = None
-    candidates: tuple[ModelChoice, ...] = ()
     text: str = field(default="", repr=False, compare=False)
 
     @property
@@ -303,8 +298,7 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
     pace = CARDS[method.name].pace
     baseline = method.baseline or (NO_BASELINE if private else default_baseline(pace))
     default_rounds = (PRIVATE_ROUNDS if private else DEFAULT_ROUNDS)[pace]
-    models = _models(sections)
-    model = models[0]
+    model = _model(sections)
     return TableConfig(
         training=training,
         test=test,
@@ -330,7 +324,6 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         secure_aggregation=sections.federation.secure_aggregation,
         same_sites=sections.federation.same_sites,
         privacy=_privacy(sections, model),
-        candidates=models if len(models) > 1 else (),
     )
 
 
@@ -351,18 +344,11 @@ def _privacy(sections: ConfigSections, model: ModelChoice) -> PrivacyChoice | No
     )
 
 
-def _models(sections: ConfigSections) -> tuple[ModelChoice, ...]:
-    """Return the model, or both of kind = "auto"."""
-    if sections.model.kind != CHOOSE:
-        return (_model(sections, sections.model.kind),)
-    return tuple(_model(sections, own) for own in (LINEAR_OF_TASK[sections.data.task], SPLINE))
-
-
-def _model(sections: ConfigSections, kind: str) -> ModelChoice:
+def _model(sections: ConfigSections) -> ModelChoice:
     model, pace = sections.model, CARDS[sections.method.name].pace
-    classifies, linear = sections.data.task == "classification", kind != NETWORK
+    classifies, linear = sections.data.task == "classification", model.kind != NETWORK
     loss = model.loss or default_loss(pace, classifies=classifies, linear=linear)
     ridge = model.ridge
     if ridge is None:
-        ridge = default_ridge(pace, loss, linear=linear, spline=kind == SPLINE)
-    return ModelChoice(kind, tuple(model.hidden), loss, ridge)
+        ridge = default_ridge(pace, loss, linear=linear, spline=model.kind == SPLINE)
+    return ModelChoice(model.kind, tuple(model.hidden), loss, ridge)

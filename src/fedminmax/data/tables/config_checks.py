@@ -10,8 +10,6 @@ from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.tables.config_schema import check_maps
 from fedminmax.data.tables.config_sections import (
-    CHOOSE,
-    LINEAR_OF_TASK,
     NO_BASELINE,
     ConfigSections,
     DataSection,
@@ -211,11 +209,6 @@ def _check_privacy(sections: ConfigSections, unit: Unit) -> None:
     """Refuse what a privacy guarantee does not cover."""
     method, options = sections.method, method_options(sections)
     check_hidden(CARDS[method.name].build({}, options), unit)
-    if sections.model.kind == CHOOSE:
-        raise InputError(
-            '[model] kind = "auto" trains two models to choose one, which would spend the budget '
-            f'in [privacy] again; give "{LINEAR_OF_TASK[sections.data.task]}" or "spline"'
-        )
     if options.get("curvature") == "true":
         raise InputError(
             "[method] curvature = true, but curvature sums cannot keep the promise in [privacy]; "

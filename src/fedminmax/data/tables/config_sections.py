@@ -19,7 +19,7 @@ from fedminmax.methods.defaults import DEFAULT_METHOD
 
 NO_BASELINE = "none"
 LINEAR_OF_TASK = {"classification": "logistic", "regression": "linear"}
-SPLINE, NETWORK, CHOOSE = "spline", "mlp", "auto"
+SPLINE, NETWORK = "spline", "mlp"
 MODEL_KINDS = (*LINEAR_OF_TASK.values(), SPLINE, NETWORK)
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 Name = Annotated[str, Field(min_length=1)]
@@ -111,7 +111,7 @@ class ModelSection(BaseModel):
     """
 
     model_config = STRICT
-    kind: Literal["logistic", "linear", "spline", "mlp", "auto"]
+    kind: Literal["logistic", "linear", "spline", "mlp"]
     hidden: list[Size] = []
     loss: Literal["brier", "cross_entropy", "squared_error"] | None = None
     ridge: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
