@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedminmax.findings.records import Interval
 from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.read_run import read_run
 from fedminmax.report.story import all_changes, change_between, story
-from fedminmax.runs.records import Interval
 from tests.complaints import complaint_of
 from tests.runs.run_folders import interval, write_run
 

@@ -13,10 +13,10 @@ import pytest
 from fedminmax.cli.commands import watch as watch_command
 from fedminmax.cli.commands.watch import WatchRequest
 from fedminmax.core.privacy.mechanism import Privacy
+from fedminmax.findings.records import PrivacyOfRun
 from fedminmax.report.live_page import Drawings, render_live, spoken, up_to_date
 from fedminmax.report.live_server import LiveServer, serve_live
 from fedminmax.runs.live import LiveModel, LiveRun, LiveSite, Stage
-from fedminmax.runs.records import PrivacyOfRun
 from fedminmax.runs.round_log import RoundRecord
 from tests.complaints import complaint_of
 

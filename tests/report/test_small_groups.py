@@ -4,12 +4,12 @@ import math
 
 import torch
 
+from fedminmax.findings.records import Interval
 from fedminmax.metrics.by_group import metric_by_group
 from fedminmax.metrics.intervals import Bounds, Scored
 from fedminmax.metrics.paired_change import paired_change
 from fedminmax.metrics.sums import sum_scores
 from fedminmax.report.story import change_between
-from fedminmax.runs.records import Interval
 
 
 def test_it_is_neither_the_worst_nor_in_the_gap() -> None:

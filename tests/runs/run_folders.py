@@ -45,7 +45,8 @@ def metric(
 ) -> dict[str, object]:
     """One metric of results.json, in which the highest value is the worst."""
     known = [(value, place) for place, value in enumerate(values) if value is not None]
-    judged = sorted((value, halves[place]) for value, place in known if rows[place] >= MIN_ROWS)
+    enough = [(value, place) for value, place in known if rows[place] >= MIN_ROWS]
+    judged = sorted((value, halves[place]) for value, place in enough)
     compared = len(judged) > 1
     between = math.hypot(judged[0][1], judged[-1][1]) if compared else 0.0
     has_worst = compared or len(judged) == sum(count > 0 for count in rows)
@@ -56,7 +57,7 @@ def metric(
             interval(value, half, rows=count)
             for value, half, count in zip(values, halves, rows, strict=True)
         ],
-        "worst_group": groups[max(known)[1]],
+        "worst_group": groups[max(enough)[1]] if has_worst else None,
         "gap": interval(judged[-1][0] - judged[0][0] if compared else None, between),
         "worst": interval(*judged[-1]) if has_worst else None,
     }

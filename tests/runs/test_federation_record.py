@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.findings.records import Results
 from fedminmax.network.wire.plan import SiteRules
 from fedminmax.network.wire.plan_checks import RUN_NAME
 from fedminmax.runs.federation_record import (
@@ -15,7 +16,6 @@ from fedminmax.runs.federation_record import (
     read_federation_record,
 )
 from fedminmax.runs.layout import RECORD_FILE, claim_run
-from fedminmax.runs.records import Results
 from fedminmax.runs.results import write_results
 from tests.complaints import complaint_of
 from tests.network.network_problem import SITES, write_tables

@@ -9,9 +9,9 @@ from markdown_it import MarkdownIt
 
 from fedminmax.core.text import markdown_table, markdown_text
 from fedminmax.data.tables.config_sections import ReportSection
+from fedminmax.findings.records import CensusFile, Results
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.runs.card import write_card
-from fedminmax.runs.records import CensusFile, Results
 from tests.runs import run_folders
 from tests.runs.test_saved_model import saved_model
 

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import fedminmax
+from fedminmax.findings.records import Results
 from fedminmax.runs import collect
-from fedminmax.runs.records import Results
 from fedminmax.runs.results import read_results, write_results
 from tests.cli.hospitals import (
     HOSPITALS,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fedminmax.data.tables.config import read_config
+from fedminmax.findings.records import SiteOfRun
 from fedminmax.network.server.agreement import AGREEMENT_FILE, agree
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
 from fedminmax.runs.collect import remarks_on, sites_of
-from fedminmax.runs.records import SiteOfRun
 from tests.cli.hospitals import results_of, rounds_of
 from tests.cli.in_process import run_here
 from tests.network.network_problem import AT_ONCE, DirectTransport, plan_of, write_tables

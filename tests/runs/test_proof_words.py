@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedminmax.core.convergence import WITHIN_GAP
-from fedminmax.runs.records import Results
+from fedminmax.findings.records import Results
 from fedminmax.runs.remarks import certificate_text, verdict_of
 from tests.runs.run_folders import GROUPS, results
 

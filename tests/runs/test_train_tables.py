@@ -7,7 +7,7 @@ import pytest
 
 import fedminmax
 from fedminmax.data import read_config
-from fedminmax.runs.records import record_as_json
+from fedminmax.findings.records import record_as_json
 from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospitals
 from tests.cli.in_process import run_here
 from tests.complaints import complaint_of

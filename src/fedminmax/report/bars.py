@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedminmax.core.text import counted
+from fedminmax.findings.records import Interval, Results
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.report.read_run import Run
 from fedminmax.report.story import ALL_ROWS, Change, all_changes, how_sure, worst_of
@@ -33,7 +34,6 @@ from fedminmax.report.text import (
     risk_name,
     span,
 )
-from fedminmax.runs.records import Interval, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

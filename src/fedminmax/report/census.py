@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedminmax.core.text import counted
+from fedminmax.findings.records import CensusFile
 from fedminmax.network.wire.plan import ALL_SITES
 from fedminmax.report.read_run import Run
 from fedminmax.report.style import INK, PAPER, ReportFigure, Table, is_narrow
 from fedminmax.report.text import distinct
-from fedminmax.runs.records import CensusFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

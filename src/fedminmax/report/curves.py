@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.text import counted
+from fedminmax.findings.records import RiskAfterRound
 from fedminmax.report.read_run import Run
 from fedminmax.report.style import (
     FAINT,
@@ -25,7 +26,6 @@ from fedminmax.report.style import (
     series_style,
 )
 from fedminmax.report.text import NOTHING, decimals_of, distinct, number
-from fedminmax.runs.records import RiskAfterRound
 from fedminmax.runs.remarks import LOSS_NAMES, risk_with_error
 from fedminmax.runs.round_log import RoundRecord
 

@@ -14,6 +14,7 @@ from jinja2 import Template
 from fedminmax.core.bound_text import bounds_text, upper_percent
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.text import counted, duration_text, listed
+from fedminmax.findings.records import PrivacyOfRun
 from fedminmax.report.curves import Curves, rounds_figure
 from fedminmax.report.page import page_template
 from fedminmax.report.story import Fact
@@ -21,7 +22,6 @@ from fedminmax.report.style import ReportFigure, Table, inline_svg
 from fedminmax.report.text import NOTHING, number
 from fedminmax.runs.live import LiveModel, LiveRun, Stage, worst_now
 from fedminmax.runs.privacy import promise_lines, promise_words
-from fedminmax.runs.records import PrivacyOfRun
 
 # Drawing may take this share of one core's time.
 SHARE_OF_DRAWING = 1 / 10

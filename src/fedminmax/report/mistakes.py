@@ -7,12 +7,12 @@ frequent. So the rate that rose most beyond noise is told at the beginning, what
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fedminmax.findings.records import Interval
 from fedminmax.report.read_run import Run
 from fedminmax.report.story import Change, Fact, all_changes
 from fedminmax.report.style import Table
 from fedminmax.report.text import NOTHING, interval_name, number, span
 from fedminmax.runs.metric_names import FALSE_ALARMS, MISSED
-from fedminmax.runs.records import Interval
 
 PEOPLE = 1000.0
 PERCENT = 100.0

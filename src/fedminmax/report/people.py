@@ -8,11 +8,11 @@ not reported as one.
 from collections.abc import Sequence
 
 from fedminmax.core.text import counted
+from fedminmax.findings.records import Interval, Results
 from fedminmax.report.read_run import Run
 from fedminmax.report.story import Change, all_changes, worst_of
 from fedminmax.report.text import decimals_of, interval_name, number, span
 from fedminmax.runs.convergence import no_gain_yet
-from fedminmax.runs.records import Interval, Results
 
 ACCURACY = "accuracy"
 ERROR = "absolute_error"

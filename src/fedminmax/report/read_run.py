@@ -14,6 +14,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.json_log import read_lines
+from fedminmax.findings.records import (
+    MAX_COUNT,
+    MAX_NUMBER,
+    RISK,
+    CensusFile,
+    Results,
+    what_is_wrong,
+)
 from fedminmax.runs.layout import (
     BASELINE_FOLDER,
     CENSUS_FILE,
@@ -21,7 +29,6 @@ from fedminmax.runs.layout import (
     RESULTS_FILE,
     ROUNDS_FILE,
 )
-from fedminmax.runs.records import MAX_COUNT, MAX_NUMBER, RISK, CensusFile, Results, what_is_wrong
 from fedminmax.runs.results import finished_results
 from fedminmax.runs.round_log import RoundRecord
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
 from fedminmax.core.text import counted, listed
+from fedminmax.findings.records import RISK, ChangeOfMetric, Interval, Results
 from fedminmax.metrics.intervals import MIN_ROWS, NO_ESTIMATE, Estimate, difference, has_worst
 from fedminmax.report.read_run import Run
 from fedminmax.report.text import decimals_of, estimate, interval_name, number, risk_name, span
 from fedminmax.runs.convergence import no_gain_yet
 from fedminmax.runs.measure import interval_of
-from fedminmax.runs.records import RISK, ChangeOfMetric, Interval, Results
 
 ALL_ROWS = "all rows"
 ROW_BY_ROW = " The interval of a change is that of the differences row by row."
@@ -60,7 +60,7 @@ class Change:
 def change_between(name: str, rows: int, before: Interval, after: Interval) -> Change | None:
     """Return the change; None if one of the ends has no value or no interval.
 
-    >>> from fedminmax.runs.records import Interval
+    >>> from fedminmax.findings.records import Interval
     >>> before, after = (Interval(value=v, low=v - r, high=v + r) for v, r in ((9, 3), (4, 4)))
     >>> change = change_between("a", 100, before, after)
     >>> change.value, change.low, change.high, change.is_sure

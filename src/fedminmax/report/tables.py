@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import duration_text
+from fedminmax.findings.records import RISK, Interval, Results
 from fedminmax.report.read_run import Run
 from fedminmax.report.style import Table
 from fedminmax.report.text import NOTHING, decimals_of, estimate, interval_name, risk_name
 from fedminmax.runs.convergence import short_verdict
 from fedminmax.runs.metric_names import FALSE_ALARMS, MISSED, metric_name
-from fedminmax.runs.records import RISK, Interval, Results
 from fedminmax.runs.remarks import risk_with_error
 
 # What a model gets wrong; the risk, which training minimises, comes first.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from textwrap import shorten
 
-from fedminmax.runs.records import RISK, Interval, Results
+from fedminmax.findings.records import RISK, Interval, Results
 
 MINUS = "\N{MINUS SIGN}"
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedminmax.core.text import counted, listed
+from fedminmax.findings.records import Interval, Results
 from fedminmax.report.read_run import Run
 from fedminmax.report.story import worst_of
 from fedminmax.report.style import (
@@ -17,7 +18,6 @@ from fedminmax.report.style import (
     series_style,
 )
 from fedminmax.report.text import decimals_of, distinct, estimate, interval_name, risk_name
-from fedminmax.runs.records import Interval, Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

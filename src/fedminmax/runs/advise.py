@@ -23,6 +23,7 @@ from fedminmax.core.task import Task
 from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.findings.records import CensusFile, CostOfRun, ReachOfRun, Results, what_is_wrong
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.planned_runs import planned_runs, with_rate
 from fedminmax.network.run_cost import MessageBytes, message_bytes, usual_rounds
@@ -30,7 +31,6 @@ from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.log import NetworkRound
 from fedminmax.runs.advice import Advice, RunCost, advise, nearest_to_weights
 from fedminmax.runs.plan import TableRun, census_of
-from fedminmax.runs.records import CensusFile, CostOfRun, ReachOfRun, Results, what_is_wrong
 from fedminmax.runs.round_log import RoundRecord
 
 # Shown beside the configuration's method, if they are known.

@@ -18,6 +18,15 @@ from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.data.tables.groups import GroupKey
 from fedminmax.data.tables.load import size_warnings, small_group_remarks
+from fedminmax.findings.records import (
+    FORMAT,
+    NOT_MEASURED,
+    CensusFile,
+    MergedOfRun,
+    Results,
+    SiteOfRun,
+    record_as_json,
+)
 from fedminmax.metrics.sums import metrics_from_sums, paired_sums_of
 from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
 from fedminmax.network.server.log import ROUNDS_FILE, NetworkRound
@@ -30,15 +39,6 @@ from fedminmax.runs.layout import CENSUS_FILE, MODEL_FILE, SITES_FILE
 from fedminmax.runs.measure import measured, with_change
 from fedminmax.runs.model import SavedModel, save_model
 from fedminmax.runs.privacy import privacy_of_network_run
-from fedminmax.runs.records import (
-    FORMAT,
-    NOT_MEASURED,
-    CensusFile,
-    MergedOfRun,
-    Results,
-    SiteOfRun,
-    record_as_json,
-)
 from fedminmax.runs.remarks import with_proof
 from fedminmax.runs.results import Remarks, TrainingFacts, results_of, today, write_results
 from fedminmax.runs.round_log import RoundRecord

@@ -22,6 +22,7 @@ from fedminmax.core.workspace import model_with
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.sources import read_source
+from fedminmax.findings.records import ValidationOfRun
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import SelectingState
 from fedminmax.metrics.row_scores import stacked
@@ -43,7 +44,6 @@ from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.runs.layout import BASELINE_FOLDER
 from fedminmax.runs.model import SavedModel, mixed_model
 from fedminmax.runs.plan import CHOSEN, TableRun
-from fedminmax.runs.records import ValidationOfRun
 from fedminmax.runs.remarks import validation_of
 from fedminmax.runs.round_log import RoundRecord, network_records
 

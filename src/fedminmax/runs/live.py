@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 
 from fedminmax.core.privacy.mechanism import Privacy
-from fedminmax.runs.records import PrivacyOfRun
+from fedminmax.findings.records import PrivacyOfRun
 from fedminmax.runs.round_log import RoundRecord
 
 # The pace is that of the last rounds: the first ones may be slower.

@@ -29,16 +29,7 @@ from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.read_file import name_without_ending
 from fedminmax.data.tables.sources import format_of_file, read_source
 from fedminmax.data.tables.wording import listed
-from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup, measure_scores
-from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS, NO_ESTIMATE, Estimate
-from fedminmax.metrics.paired_change import paired_change
-from fedminmax.metrics.row_scores import PAIRED, RISKS, RowScore
-from fedminmax.metrics.score_rows import score_predictions
-from fedminmax.metrics.sums import ScoreSums, sum_scores
-from fedminmax.runs.layout import CONFIG_FILE
-from fedminmax.runs.metric_names import metric_name
-from fedminmax.runs.model import SavedModel, load_model
-from fedminmax.runs.records import (
+from fedminmax.findings.records import (
     NOT_MEASURED,
     RISK,
     BaselineOfChange,
@@ -50,6 +41,15 @@ from fedminmax.runs.records import (
     Metric,
     Results,
 )
+from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup, measure_scores
+from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS, NO_ESTIMATE, Estimate
+from fedminmax.metrics.paired_change import paired_change
+from fedminmax.metrics.row_scores import PAIRED, RISKS, RowScore
+from fedminmax.metrics.score_rows import score_predictions
+from fedminmax.metrics.sums import ScoreSums, sum_scores
+from fedminmax.runs.layout import CONFIG_FILE
+from fedminmax.runs.metric_names import metric_name
+from fedminmax.runs.model import SavedModel, load_model
 from fedminmax.training.simulation import Simulation
 
 OWN_MODEL = "the site's own model"

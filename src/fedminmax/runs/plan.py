@@ -25,12 +25,12 @@ from fedminmax.core.workers import usable_device
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
+from fedminmax.findings.records import FORMAT, CensusFile, MethodOfRun, ValidationOfRun
 from fedminmax.methods.card import MethodCard
 from fedminmax.methods.catalogue import CARDS, goal_of
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.planned_runs import needs_learning_rate, planned_runs, with_rate
 from fedminmax.runs.layout import BASELINE_FOLDER
-from fedminmax.runs.records import FORMAT, CensusFile, MethodOfRun, ValidationOfRun
 from fedminmax.runs.round_log import RoundRecord
 from fedminmax.training.simulation import Simulation
 

@@ -26,11 +26,11 @@ from fedminmax.core.privacy.ledger import (
 from fedminmax.core.privacy.mechanism import Mechanism, Privacy, Unit
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig
+from fedminmax.findings.records import PrivacyOfRun, Results
 from fedminmax.network.secure.noisy_answers import mechanism_of_plan
 from fedminmax.network.server.agreement import Agreed
 from fedminmax.network.server.noisy_census import agreed_minimum_group
 from fedminmax.network.wire.plan import NetworkPlan
-from fedminmax.runs.records import PrivacyOfRun, Results
 from fedminmax.runs.results import today
 from fedminmax.training.simulation import Simulation
 

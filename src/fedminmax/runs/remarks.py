@@ -13,8 +13,8 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import CONVEX_LOSSES
 from fedminmax.core.text import counted
 from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, ValidationRisk
+from fedminmax.findings.records import ProofOfRun, Results, RiskAfterRound, ValidationOfRun
 from fedminmax.runs.convergence import MIN_SHOWN, verdict
-from fedminmax.runs.records import ProofOfRun, Results, RiskAfterRound, ValidationOfRun
 from fedminmax.runs.round_log import RoundRecord
 
 # The method that proves its answers where possible.

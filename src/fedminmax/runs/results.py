@@ -10,9 +10,7 @@ from pydantic_core import from_json
 from fedminmax.core.convergence import Convergence
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
-from fedminmax.runs.layout import RESULTS_FILE
-from fedminmax.runs.model import SavedModel
-from fedminmax.runs.records import (
+from fedminmax.findings.records import (
     FORMAT,
     Measured,
     MethodOfRun,
@@ -21,6 +19,8 @@ from fedminmax.runs.records import (
     record_as_json,
     what_is_wrong,
 )
+from fedminmax.runs.layout import RESULTS_FILE
+from fedminmax.runs.model import SavedModel
 
 ADVICE = "remove it, and run 'fedminmax train' again"
 

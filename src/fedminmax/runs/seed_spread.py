@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from fedminmax.core.errors import InputError
+from fedminmax.findings.records import Interval, Results
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.runs.measure import change_from, interval_text
-from fedminmax.runs.records import Interval, Results
 
 ALL_ROWS = "all"
 WORST_GROUP = "worst group"

@@ -21,6 +21,14 @@ from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
+from fedminmax.findings.records import (
+    FORMAT,
+    Measured,
+    PlannedFile,
+    PrivacyOfRun,
+    ValidationOfRun,
+    record_as_json,
+)
 from fedminmax.methods.method import is_done
 from fedminmax.network.planned_runs import planned_runs
 from fedminmax.runs.advise import add_advice, task_of_tables
@@ -45,14 +53,6 @@ from fedminmax.runs.privacy import (
     name_of_key,
     privacy_of_run,
     spend,
-)
-from fedminmax.runs.records import (
-    FORMAT,
-    Measured,
-    PlannedFile,
-    PrivacyOfRun,
-    ValidationOfRun,
-    record_as_json,
 )
 from fedminmax.runs.remarks import validation_of, with_proof
 from fedminmax.runs.results import (

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import is_held
 from fedminmax.core.json_log import JsonLog, LogSoFar
+from fedminmax.findings.records import CensusFile, PlannedFile, Results
 from fedminmax.runs.layout import (
     BASELINE_FOLDER,
     CENSUS_FILE,
@@ -23,7 +24,6 @@ from fedminmax.runs.layout import (
     ROUNDS_FILE,
 )
 from fedminmax.runs.live import LiveModel, LiveRun, Stage, without_groups
-from fedminmax.runs.records import CensusFile, PlannedFile, Results
 from fedminmax.runs.results import read_results
 from fedminmax.runs.round_log import RoundRecord
 

@@ -46,7 +46,7 @@ def give_advice(config: Path, out: Path | None, *, as_json: bool, force: bool) -
     if as_json:
         print(json.dumps(advice_as_json(advice)))
     else:
-        _print(wide_console(), advice)
+        print_advice(wide_console(), advice)
     if out is not None:
         _write(out, advice, config.name)
         say(f"written: {out}")
@@ -72,7 +72,8 @@ def advice_as_json(advice: Advice) -> dict[str, object]:
     return content
 
 
-def _print(console: Console, advice: Advice) -> None:
+def print_advice(console: Console, advice: Advice) -> None:
+    """Print the answer, tables of groups, costs and methods, and what would help."""
     _say(console, QUESTION, "bold")
     _say(console, f"{answer(advice)} {ANY_PARTITION}.")
     console.print()

@@ -8,8 +8,8 @@ from fedminmax.cli.terminal import print_table, say, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
 from fedminmax.data.tables.file_format import FormatChanges
+from fedminmax.findings.records import Measured, Results, record_as_json
 from fedminmax.runs.measure import measure_files, metric_cells, small_groups_text
-from fedminmax.runs.records import Measured, Results, record_as_json
 from fedminmax.runs.remarks import verdict_of
 from fedminmax.runs.results import finished_results
 
@@ -38,10 +38,13 @@ def evaluate(folder: Path, files: Sequence[Path], changes: FormatChanges, *, as_
         }
         print(json.dumps(content))
         return
-    _print(results, test, f"{results.method.name} on {rows}", skipped)
+    print_evaluated(results, test, f"{results.method.name} on {rows}", skipped)
 
 
-def _print(results: Results, test: Measured, title: str, skipped: Mapping[str, int]) -> None:
+def print_evaluated(
+    results: Results, test: Measured, title: str, skipped: Mapping[str, int]
+) -> None:
+    """Print every metric by group, and what to know before reading it."""
     console = wide_console()
     print_table(console, title, *metric_cells(results, test))
     intervals = f"{100 * test.confidence:g} % intervals"

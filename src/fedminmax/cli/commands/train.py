@@ -26,6 +26,7 @@ from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import counted, markdown_table, markdown_text
 from fedminmax.data.tables.config import LoggingChoice, TableConfig, adjusted, read_config
 from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.findings.records import RISK, Results, record_as_json
 from fedminmax.runs.advice_text import after_training
 from fedminmax.runs.convergence import no_gain_yet
 from fedminmax.runs.layout import CARD_FILE, MODEL_FILE, RESULTS_FILE, claim_folder
@@ -38,7 +39,6 @@ from fedminmax.runs.measure import (
 )
 from fedminmax.runs.plan import TableRun
 from fedminmax.runs.privacy import privacy_lines
-from fedminmax.runs.records import RISK, Results, record_as_json
 from fedminmax.runs.remarks import certificate_text, validation_text, verdict_of
 from fedminmax.runs.round_log import RoundRecord
 from fedminmax.runs.seed_spread import (
@@ -287,7 +287,7 @@ def train_seeds(request: Request, number: int) -> None:
     if request.as_json:
         print(json.dumps({"run": str(request.folder), "finished": True} | content))
         return
-    _print(request.folder, spread, folders)
+    print_spread(request.folder, spread, folders)
 
 
 def seed_folder(folder: Path, seed: int) -> Path:
@@ -313,7 +313,8 @@ def _write(folder: Path, spread: SeedSpread, content: dict[str, object]) -> None
     write_text(folder / TABLE_FILE, "\n\n".join(parts) + "\n")
 
 
-def _print(folder: Path, spread: SeedSpread, folders: Sequence[str]) -> None:
+def print_spread(folder: Path, spread: SeedSpread, folders: Sequence[str]) -> None:
+    """Print how far the results spread over the seeds, and where the files are."""
     console = wide_console()
     print_table(console, _title(spread), *spread_cells(spread))
     for line in (

@@ -1,0 +1,241 @@
+"""Every page of the product, word by word, against a file that a person has read.
+
+A page that says something else fails here, with the difference. If the difference is intended:
+
+    GOLDEN=write python -m pytest tests/golden
+
+writes the files again; read what `git diff tests/golden` shows before it is committed. Elsewhere
+tests assert facts (names, numbers, options), not sentences.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedminmax.cli.commands.advise import print_advice
+from fedminmax.cli.commands.evaluate import print_evaluated
+from fedminmax.cli.commands.train import print_spread, print_trained
+from fedminmax.cli.terminal import wide_console
+from fedminmax.core.certificate import Certificate
+from fedminmax.core.messages import Census
+from fedminmax.core.privacy.mechanism import Privacy
+from fedminmax.data.tables.config_sections import ReportSection
+from fedminmax.findings.records import PrivacyOfRun, Results
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.network.run_cost import MessageBytes, Rounds
+from fedminmax.report.live_page import Drawings, render_live
+from fedminmax.report.page import build_report, render_advice, render_report
+from fedminmax.report.read_run import Run, read_run
+from fedminmax.report.summary import render_summary
+from fedminmax.runs.advice import Advice, RunCost, advise
+from fedminmax.runs.card import write_card
+from fedminmax.runs.live import LiveModel, LiveRun, LiveSite, Stage
+from fedminmax.runs.round_log import RoundRecord
+from fedminmax.runs.seed_spread import spread_over_seeds
+from tests.golden.made_up_runs import PRIVACY, write_runs
+from tests.runs.test_saved_model import saved_model
+
+FOLDER = Path(__file__).parent
+BLOCKS = ("p", "li", "h1", "h2", "h3", "tr", "dt", "dd", "caption", "figcaption", "summary")
+HIDDEN = ("style", "script", "svg", "title")
+
+
+class Words(HTMLParser):
+    """The words of a page, a block on each line; cells of a table between bars."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = [""]
+        self.hidden = 0
+
+    def handle_starttag(self, tag: str, _: object) -> None:
+        self.hidden += tag in HIDDEN
+        if tag in BLOCKS:
+            self.lines.append("")
+        if tag in ("td", "th"):
+            self.lines[-1] += " | "
+
+    def handle_endtag(self, tag: str) -> None:
+        self.hidden -= tag in HIDDEN
+
+    def handle_data(self, data: str) -> None:
+        if not self.hidden:
+            self.lines[-1] += data
+
+
+def words_of(page: str) -> str:
+    reader = Words()
+    reader.feed(page)
+    lines = [" ".join(line.split()) for line in reader.lines]
+    return "\n".join(line for line in lines if line)
+
+
+def check(name: str, parts: Iterable[tuple[str, str]], folder: Path) -> None:
+    """Compare a page's text, made of parts, with its file; or write the file."""
+    texts = [f"===== {title} =====\n{text.strip()}\n" for title, text in parts]
+    lines = "\n".join(texts).replace(str(folder), "RUNS").splitlines()
+    found = "\n".join(line.rstrip() for line in lines) + "\n"
+    path = FOLDER / name
+    if os.environ.get("GOLDEN") == "write":
+        path.write_text(found)
+    assert found.splitlines() == path.read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("golden")
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> dict[str, Run]:
+    return {name: read_run(path) for name, path in write_runs(folder).items()}
+
+
+@pytest.fixture
+def printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[], None]], str]:
+    monkeypatch.setenv("COLUMNS", "110")
+
+    def of(show: Callable[[], None]) -> str:
+        show()
+        return capsys.readouterr().out
+
+    return of
+
+
+def models_of(run: Run) -> list[Results]:
+    return [model.results for model in (run.chosen, run.baseline) if model]
+
+
+Printed = Callable[[Callable[[], None]], str]
+
+
+def test_the_terminal(runs: dict[str, Run], printed: Printed, folder: Path) -> None:
+    parts = [
+        (f"train, {name}", printed(partial(print_trained, run.chosen.folder, models_of(run))))
+        for name, run in runs.items()
+    ]
+    results = runs["unclear"].chosen.results
+    evaluated = printed(lambda: print_evaluated(results, results.test, "held-out rows", {"x": 3}))
+    first, second = models_of(runs["certified"])
+    other = [own.model_copy(update={"seed": 1}) for own in models_of(runs["unfinished"])]
+    spread = spread_over_seeds([[first, second], other])
+    seeds = printed(lambda: print_spread(folder, spread, ["RUNS/seed-0"]))
+    check("terminal.txt", [*parts, ("evaluate", evaluated), ("train --seeds", seeds)], folder)
+
+
+def test_the_model_card(runs: dict[str, Run], folder: Path) -> None:
+    stated = ReportSection(title="Visits", intended_use="Whom to call.", not_for="Insurance.")
+    kinds = {"certified": ("no", "yes"), "private": ("no", "yes"), "numbers": ()}
+    parts = []
+    for name, classes in kinds.items():
+        run = runs[name]
+        write_card(
+            folder,
+            saved_model(classes),
+            run.chosen.results,
+            census=run.census,
+            card=CARDS["fedminmax"],
+            section=stated if name == "certified" else ReportSection(),
+        )
+        parts.append((name, (folder / "model_card.md").read_text()))
+    check("model_card.md", parts, folder)
+
+
+def test_the_report(runs: dict[str, Run], folder: Path) -> None:
+    parts = [
+        (name, words_of(render_report(build_report([run]), "VERSION")))
+        for name, run in runs.items()
+    ]
+    both = [runs["certified"], runs["unfinished"]]
+    several = words_of(render_report(build_report(both), "VERSION"))
+    check("report.txt", [*parts, ("two runs", several)], folder)
+
+
+def test_the_summary(runs: dict[str, Run], folder: Path) -> None:
+    parts = [(name, words_of(render_summary(run, "VERSION"))) for name, run in runs.items()]
+    check("summary.txt", parts, folder)
+
+
+def live_round(number: int, certificate: Certificate | None = None) -> RoundRecord:
+    return RoundRecord(
+        number,
+        2.0 * number,
+        risks=(0.5 - 0.01 * number, 0.25),
+        weights=(0.6, 0.4),
+        weights_over="groups",
+        participants=(0, 1),
+        gradient_evaluations=number,
+        certificate=certificate,
+    )
+
+
+def test_the_live_page(folder: Path) -> None:
+    proof = Certificate(0.5, 0.4925, 0.01, 1e-4)
+    rounds = (live_round(1), live_round(2), live_round(3, proof))
+    model = LiveModel("FedMinMax", rounds, planned=10, stage=Stage.RUNNING, may_stop_early=True)
+    sites = (
+        LiveSite("north", 3, answered=True),
+        LiveSite("south", 2, answered=False, reason="south is not connected"),
+    )
+    local = LiveRun(
+        "runs/a",
+        Stage.RUNNING,
+        "Training.",
+        groups=("women", "men"),
+        small_groups=("nine people",),
+        sites=("north", "south"),
+        models=(model,),
+        privacy=PrivacyOfRun.model_validate(PRIVACY),
+    )
+    between = LiveRun(
+        "federation",
+        Stage.RUNNING,
+        "Training.",
+        groups=("women", "men"),
+        sites=("north", "south"),
+        models=(model,),
+        site_progress=sites,
+        threshold=3,
+        privacy=Privacy(epsilon=2.0, delta=1e-5, clip=1.0, rounds=20),
+    )
+    waiting = LiveRun("runs/b", Stage.WAITING, "Nothing has started yet.")
+    named = {"a run of tables": local, "between sites": between, "waiting": waiting}
+    parts = [
+        (name, words_of(render_live(run, Drawings(), "VERSION"))) for name, run in named.items()
+    ]
+    check("live_page.txt", parts, folder)
+
+
+def advice_on(counts: list[list[int]], **more: object) -> Advice:
+    names = {"group_names": ["women", "men", "others"][: len(counts[0])]}
+    return advise(Census(torch.tensor(counts)), **names | more)  # type: ignore[arg-type]
+
+
+def _print_advice(advice: Advice) -> None:
+    # The console reads the width when it is made.
+    print_advice(wide_console(), advice)
+
+
+def test_the_advice(printed: Printed, folder: Path) -> None:
+    costs = [
+        RunCost("afl", Rounds(200, 400), 100, MessageBytes(300, 2_000)),
+        RunCost("fedminmax-fast", None, None, None, "it needs a linear model"),
+    ]
+    advices = {
+        "every group has its own site": advice_on([[300, 0], [0, 700]]),
+        "all sites are alike": advice_on([[30, 70], [300, 700]], chosen="fedavg"),
+        "some are out of reach": advice_on(
+            [[20, 70, 0], [0, 700, 0]], chosen="afl", test_rows=[9, 100, 0], costs=costs
+        ),
+        "a regression": advice_on([[60, 40], [0, 700]], loss="squared_error"),
+    }
+    parts = [(name, printed(partial(_print_advice, advice))) for name, advice in advices.items()]
+    page = words_of(render_advice(advices["some are out of reach"], "a.toml", "VERSION"))
+    check("advice.txt", [*parts, ("as a page", page)], folder)
