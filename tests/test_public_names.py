@@ -10,7 +10,7 @@ import pytest
 
 import fedminmax
 
-NAMESPACES = ["data", "federation", "losses", "methods", "metrics", "models"]
+NAMESPACES = ["data", "losses", "methods", "metrics", "models", "training"]
 PACKAGES = ["fedminmax", *(f"fedminmax.{name}" for name in NAMESPACES)]
 
 

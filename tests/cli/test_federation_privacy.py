@@ -94,7 +94,7 @@ def test_results_card_and_report_say_what_is_promised_and_what_is_not(
 @pytest.mark.parametrize(
     ("promise", "federation", "words"),
     [
-        (PROMISED, "[federation]\nsecure_sums = false", "[privacy]: sums are not masked"),
+        (PROMISED, "[federation]\nsecure_aggregation = false", "[privacy]: sums are not masked"),
         (
             f"{PROMISED}\nlimit = 3.0",
             MASKED,

@@ -17,7 +17,7 @@ from tests.cli.kits import DESCRIBED, SETTINGS, check
 from tests.network.masked_problem import listed_config
 
 THREE = DESCRIBED.replace('["north", "south"]', '["north", "south", "west"]')
-OFF = "[federation]\nsecure_sums = false\n"
+OFF = "[federation]\nsecure_aggregation = false\n"
 MASKED, SEEN = "learns only totals over at least 3 sites", "sees every reply of every site"
 ANN = Path("kits/people/ann@lab.org")
 

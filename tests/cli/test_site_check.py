@@ -153,7 +153,7 @@ def test_a_site_sees_that_what_leaves_is_masked(tmp_path: Path, capsys: Capture)
     config = tmp_path / "masked.toml"
     text = write_tables(tmp_path).read_text()
     listed = '[groups]\nvalues = { sex = ["Female", "Male"] }'
-    masked = text.replace("[groups]", listed) + "[federation]\nsecure_sums = true\n"
+    masked = text.replace("[groups]", listed) + "[federation]\nsecure_aggregation = true\n"
     config.write_text(masked)
     assert check(tmp_path, config=config) == 0
     shown = capsys.readouterr().out

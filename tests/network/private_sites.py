@@ -27,7 +27,7 @@ from tests.network.network_problem import SITES
 PROMISE = Privacy(epsilon=8.0, delta=1e-3, clip=0.6, rounds=2)
 FAST = PlannedRun("fedminmax-fast", {"curvature": "false"}, 2)
 PROMISED = "epsilon = 4.0\ndelta = 1e-3"
-MASKED = "[federation]\nsecure_sums = true"
+MASKED = "[federation]\nsecure_aggregation = true"
 
 
 def private_config(folder: Path, promise: str = PROMISED, federation: str = MASKED) -> Path:

@@ -97,7 +97,7 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
             lambda c: c["test"]["metrics"]["accuracy"]["by_group"].pop(),
             "accuracy has 1 values for 2 groups",
         ),
-        ("census.json", lambda c: c.update(other_tests={"x": [1]}), "'other_tests' is not 1 h"),
+        ("census.json", lambda c: c.update(other_tests={"x": [1]}), "'other_tests' is not 1 s"),
         ("census.json", lambda c: c.update(sites=[], train=[], test=[]), "sites"),
         ("census.json", lambda c: c["train"][0].__setitem__(0, 10**30), "train.0.0"),
         ("results.json", lambda c: c["test"]["metrics"].pop("risk"), "test has no risk"),

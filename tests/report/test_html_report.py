@@ -49,7 +49,7 @@ def hostile_report(folder: Path) -> Report:
         halves=(0.01,) * 4,
         rows=(60, 70, 0, 80),
         groups=HOSTILE,
-        sites=HOSTILE[:2],
+        site_names=HOSTILE[:2],
         census=((1, 2, 3, 4), (5, 6, 0, 8)),
         warnings=[HOSTILE[0]],
         notes=[HOSTILE[1]],

@@ -147,16 +147,18 @@ def test_sites_masks_and_budget_are_shown_if_there_are_any() -> None:
         spent=5.5,
     )
     sites = (LiveSite("north", 3, answered=True), away)
-    text = render_live(live_run(sites=sites, privacy=budget), Drawings(), "1.0")
+    text = render_live(live_run(site_progress=sites, privacy=budget), Drawings(), "1.0")
     assert "1 of 2 sites" in text
     assert "south is not connected" in text
     assert "no</span>" in text.split("Sums masked")[1][:80]
     assert "ε = 3" in text
     assert "All runs on these files: epsilon 5.5." in text
-    masked = render_live(live_run(sites=sites, threshold=3), Drawings(), "1.0")
+    masked = render_live(live_run(site_progress=sites, threshold=3), Drawings(), "1.0")
     assert "totals over at least 3 sites" in masked
     promise = Privacy(epsilon=2.0, delta=1e-5, clip=1.0, rounds=20)
-    between = render_live(live_run(sites=sites, threshold=3, privacy=promise), Drawings(), "1.0")
+    between = render_live(
+        live_run(site_progress=sites, threshold=3, privacy=promise), Drawings(), "1.0"
+    )
     assert "ε = 2" in between
     assert "each site has its own ledger" in between
 

@@ -92,7 +92,7 @@ def test_the_adviser_has_its_say(tmp_path: Path) -> None:
 
 
 def test_where_nothing_stands_out_that_is_said(tmp_path: Path) -> None:
-    run = run_of(tmp_path, **LOGISTIC, census=PLENTY, sites=THREE)
+    run = run_of(tmp_path, **LOGISTIC, census=PLENTY, site_names=THREE)
     answer = what_would_help(run)
     assert answer.short.startswith("Nothing stands out")
     assert answer.reasons == ()

@@ -151,17 +151,17 @@ def write_run(
     halves: Sequence[float] = (0.03, 0.01),
     rows: Sequence[int] = (150, 900),
     groups: Sequence[str] = GROUPS,
-    sites: Sequence[str] = SITES,
+    site_names: Sequence[str] = SITES,
     census: Sequence[Sequence[int]] = CENSUS,
     weights_over: str = "groups",
     **changed: object,
 ) -> Path:
     """Write a run folder with its baseline, if it has one."""
-    sizes = {"groups": len(groups), "sites": len(sites)}.get(weights_over, 0)
+    sizes = {"groups": len(groups), "sites": len(site_names)}.get(weights_over, 0)
     content = results(name, after, halves, rows, groups, **changed)
     lines = round_lines(after, weights_over=weights_over, sizes=sizes)
     write_trained(folder, content, lines)
-    table = {"format": 1, "sites": sites, "groups": groups, "train": census, "test": census}
+    table = {"format": 1, "sites": site_names, "groups": groups, "train": census, "test": census}
     (folder / "census.json").write_text(json.dumps(table))
     if before is not None:
         content = results("FedAvg", before, halves, rows, groups, **changed)

@@ -18,7 +18,7 @@ from tests.network.network_problem import SITES
 def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
     listed_config(tmp_path)
     config = tmp_path / "fedminmax.toml"
-    config.write_text(config.read_text() + "[federation]\nsecure_sums = true\n")
+    config.write_text(config.read_text() + "[federation]\nsecure_aggregation = true\n")
     folder = tmp_path / "run"
     record = FederationRecord(
         "", config, kit=None, sites=SITES, rounds=None, site_rules=SiteRules(give_up_after=0.0)

@@ -7,6 +7,7 @@ the rows changed: the sensitivity is seen without any noise.
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -284,8 +285,16 @@ def test_few_noisy_rounds_come_close_to_the_minimax() -> None:
     model = linear(2, 2)
     best = worst_of(Simulation(model, cross_entropy_loss, easy_problem()), FedMinMaxFast(), 30)
     promise = Privacy(2.0, 1e-5, clip=default_clip(cross_entropy_loss, 2), rounds=20)
-    federation = Simulation(model, cross_entropy_loss, easy_problem(), privacy=promise)
-    assert worst_of(federation, FAST, 20) < best + 0.02
+    # One draw of the noise moves this by 0.005: the median of several is a property of the method.
+    noisy = [
+        worst_of(
+            Simulation(model, cross_entropy_loss, easy_problem(), privacy=promise, noise_key=key),
+            FAST,
+            20,
+        )
+        for key in (b"1", b"2", b"3", b"4", b"5", b"6", b"7")
+    ]
+    assert median(noisy) < best + 0.02
 
 
 def test_a_run_that_stops_goes_on_to_the_same_model() -> None:
@@ -324,7 +333,7 @@ def asked(**changes: object) -> Simulation:
             lambda: train(asked(), FAST, rounds=3, participation=0.5),
             "participation = 0.5, but a privacy guarantee",
         ),
-        (lambda: train(asked(), FedMinMaxFast(), rounds=3), "curvature sums cannot keep a promise"),
+        (lambda: train(asked(), FedMinMaxFast(), rounds=3), "curvature sums cannot keep a privacy"),
         (lambda: train(asked(), AFL(0.1), rounds=3), "AFL cannot keep a privacy guarantee"),
         (lambda: train(asked(), FedAvg(), rounds=3), 'with unit = "row"; choose fedminmax-fast'),
         (
@@ -335,7 +344,7 @@ def asked(**changes: object) -> Simulation:
             lambda: Simulation(
                 model_of("linear"), brier_loss, [small_rows()], privacy=PROMISE, validation=0.3
             ),
-            "losses on validation rows are not part of the promise",
+            "losses on validation rows are not part of the privacy",
         ),
         (
             lambda: Simulation(

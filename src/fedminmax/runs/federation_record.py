@@ -16,7 +16,7 @@ from fedminmax.core.files import write_text
 from fedminmax.data.tables.config import TableConfig, adjusted, read_config
 from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.wire.plan import NetworkPlan, SiteRules, plan_adapter
-from fedminmax.network.wire.plan_checks import noise_fault, privacy_fault, secure_sums_fault
+from fedminmax.network.wire.plan_checks import noise_fault, privacy_fault, secure_aggregation_fault
 from fedminmax.runs.layout import (
     BASELINE_FOLDER,
     CONFIG_FILE,
@@ -89,7 +89,7 @@ def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
     """Return the plan of this run; refuse one whose sums cannot be masked as it asks for."""
     plan = plan_of_config(config, record.run, record.sites, record.site_rules)
     _check_promise(plan)
-    fault = secure_sums_fault(plan)
+    fault = secure_aggregation_fault(plan)
     if fault is not None:
         raise InputError(
             f"secure_aggregation: {fault}; correct that, or write secure_aggregation = false in "

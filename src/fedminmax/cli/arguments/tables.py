@@ -117,7 +117,7 @@ def _run_init(options: argparse.Namespace) -> None:
         options.files,
         options.target,
         groups=options.groups,
-        site=options.site,
+        site=options.site_column,
         out=options.out,
         choices=choices,
         force=options.force,

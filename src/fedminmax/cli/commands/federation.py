@@ -47,7 +47,7 @@ from fedminmax.network.wire.plan import (
     SiteRules,
     masked_words,
 )
-from fedminmax.network.wire.plan_checks import secure_sums_fault
+from fedminmax.network.wire.plan_checks import secure_aggregation_fault
 from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.federation_record import (
     MEMORY,
@@ -295,7 +295,7 @@ def _digest_of_tables(config: TableConfig) -> str:
 def _with_masks_if_possible(folder: Path, record: FederationRecord) -> FederationRecord:
     """Mask sums on one machine, too, unless the user forbids it or the plan cannot be masked."""
     config = replace(record.read_config(), secure_aggregation=True)
-    fault = secure_sums_fault(plan_of_config(config, "", record.sites, record.site_rules))
+    fault = secure_aggregation_fault(plan_of_config(config, "", record.sites, record.site_rules))
     decided = with_masks_decided(folder, record, default=fault is None)
     if (
         fault is not None

@@ -53,7 +53,7 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
             f"{sender} asks for a ridge of {plan.model.ridge:g} with {len(plan.model.hidden)} "
             "hidden layers; refused"
         )
-    fault = secure_sums_fault(plan)
+    fault = secure_aggregation_fault(plan)
     if fault is not None:
         raise RefusedError(f"{sender} asks for masked sums, but {fault}")
     fault = privacy_fault(plan) or noise_fault(plan)
@@ -64,7 +64,7 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
     return plan
 
 
-def secure_sums_fault(plan: NetworkPlan) -> str | None:
+def secure_aggregation_fault(plan: NetworkPlan) -> str | None:
     """Return why the sums of this plan cannot be masked; None if they can, or are not to be."""
     if plan.secure_aggregation is None:
         return None
