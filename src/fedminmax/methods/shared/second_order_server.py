@@ -58,7 +58,7 @@ from fedminmax.methods.shared.second_order_state import (
     FIRST_DAMPING,
     SecondOrderState,
 )
-from fedminmax.methods.shared.trial import Trial
+from fedminmax.methods.shared.trial import Trial, new_trial
 
 # A step is good if the worst risk falls by half of the predicted decrease, and fails below a tenth.
 GOOD_SHARE, MIN_SHARE = 0.5, 0.1
@@ -139,18 +139,19 @@ def _tried_out(state: SecondOrderState, tried: SecondOrderState, reported: RiskS
         risks = reported.losses[playable] / reported.counts[playable]
         risk, nothing = float(risks.max()) if len(risks) else math.inf, state.structure.risk_at_zero
         start = torch.zeros_like(state.parameters) if nothing < risk else state.parameters
-        return state.trial.of(start, min(risk, nothing))
+        return new_trial(start, len(state.counts), min(risk, nothing))
     trial = state.trial
     if state.is_exact:
         point = state.structure.to_free(state.best)
         risks = state.risks - 0.5 * state.structure.ridge * point @ point
-        trial = trial.of(state.best, float(risks[state.fixed.playable].max()))
+        trial = new_trial(state.best, len(risks), float(risks[state.fixed.playable].max()))
     elif state.structure.is_quadratic:
         point, now = (state.structure.to_free(own) for own in (trial.kept, tried.parameters))
         risks = _quadratics(tried).moved(point - now).values
         risks = risks - 0.5 * state.structure.ridge * point @ point
         trial = replace(trial, risk=float(risks[state.fixed.playable].max()))
-    return trial.with_round(state.rounds + 1, reported.losses, reported.counts)
+    number = state.rounds + 1
+    return trial.with_round(number, state.parameters, reported.losses, reported.counts)
 
 
 def _worst(state: SecondOrderState, risks: Tensor, epsilon: float) -> float:

@@ -121,10 +121,11 @@ class SecondOrderState:
     def selected(self) -> Tensor:
         """The model with the lowest worst risk; for squared error, the next candidate.
 
-        While sites are missing, it is the latest one, if such models passed their trial.
+        While sites are missing, it is the mean of the candidates, if they passed their trial.
         """
-        if not self.is_exact and not self.trial.is_passed(self.counts, self.fixed.playable):
-            return self.trial.kept.unsqueeze(0)
+        if not self.is_exact:
+            passed = self.trial.is_passed(self.counts, self.fixed.playable)
+            return (self.trial.mean if passed else self.trial.kept).unsqueeze(0)
         known = self.structure.is_quadratic and self.rounds > 0
         return (self.parameters if known else self.best).unsqueeze(0)
 
