@@ -30,7 +30,7 @@ from fedminmax.data.tables.load import FederatedTables, OwnedExamples, load_fede
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.report.style import new_figure, save_figure
 from fedminmax.runs.measure import score_rows
-from fedminmax.runs.model import SavedModel, load_model
+from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.runs.remarks import certificate_text
 from fedminmax.runs.results import finished_results
 

@@ -1,14 +1,14 @@
 from fedminmax import data, losses, methods, metrics, models, training
+from fedminmax.advice.counts import advise
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.estimators.classifier import FedMinMaxClassifier
 from fedminmax.estimators.regressor import FedMinMaxRegressor
+from fedminmax.exports.saved_model import load_model
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.metrics.by_group import group_metrics
-from fedminmax.runs.advice import advise
-from fedminmax.runs.model import load_model
 from fedminmax.runs.train import train_tables
 from fedminmax.training.certify import certify
 from fedminmax.training.checkpoint import train_resumably

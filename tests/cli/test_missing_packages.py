@@ -22,13 +22,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("package", "users", "words"),
     [
-        ("onnx", ["fedminmax.runs.exports.onnx"], ["export", "run", "--onnx", "model.onnx"]),
+        ("onnx", ["fedminmax.exports.onnx"], ["export", "run", "--onnx", "model.onnx"]),
         (
             "tensorboard",
-            ["fedminmax.runs.tensorboard_log", "torch.utils.tensorboard"],
+            ["fedminmax.exports.tensorboard_log", "torch.utils.tensorboard"],
             [*TRAIN, "--tensorboard"],
         ),
-        ("mlflow", ["fedminmax.runs.mlflow_log"], [*TRAIN, "--mlflow", "sqlite:///rounds.db"]),
+        ("mlflow", ["fedminmax.exports.mlflow_log"], [*TRAIN, "--mlflow", "sqlite:///rounds.db"]),
     ],
 )
 def test_one_line_says_what_to_install(

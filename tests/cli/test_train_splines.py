@@ -8,7 +8,7 @@ import onnxruntime
 import polars as pl
 import pytest
 
-from fedminmax.runs.model import load_model
+from fedminmax.exports.saved_model import load_model
 from tests.cli.hospitals import TASKS, write_config, write_hospitals
 from tests.cli.in_process import run_here
 

@@ -18,7 +18,7 @@ HERE = "test_pages_run.py"
 RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("README.md", "python"): ("tests/test_readme.py", "README"),
     ("README.md", "sh"): HERE,
-    ("docs/advise.md", "python"): ("tests/runs/test_advice.py", "advise.md"),
+    ("docs/advise.md", "python"): ("tests/advice/test_counts.py", "advise.md"),
     ("docs/advise.md", "sh"): HERE,
     ("docs/choosing_groups.md", "sh"): HERE,
     ("docs/choosing_groups.md", "toml"): ("tests/docs/test_blocks.py", "FRAGMENTS"),

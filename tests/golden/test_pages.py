@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedminmax.advice.cost import MessageBytes, Rounds
+from fedminmax.advice.counts import Advice, RunCost, advise
 from fedminmax.cli.commands.advise import print_advice
 from fedminmax.cli.commands.evaluate import print_evaluated
 from fedminmax.cli.commands.train import print_spread, print_trained
@@ -26,19 +28,17 @@ from fedminmax.core.messages import Census
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.findings.records import PrivacyOfRun, Results
+from fedminmax.live.live_run import LiveModel, LiveRun, LiveSite, Stage
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.network.run_cost import MessageBytes, Rounds
 from fedminmax.report.live_page import Drawings, render_live
 from fedminmax.report.page import build_report, render_advice, render_report
 from fedminmax.report.read_run import Run, read_run
 from fedminmax.report.summary import render_summary
-from fedminmax.runs.advice import Advice, RunCost, advise
 from fedminmax.runs.card import write_card
-from fedminmax.runs.live import LiveModel, LiveRun, LiveSite, Stage
-from fedminmax.runs.round_log import RoundRecord
 from fedminmax.runs.seed_spread import spread_over_seeds
+from fedminmax.training.round_record import RoundRecord
+from tests.exports.saved_models import saved_model
 from tests.golden.made_up_runs import PRIVACY, write_runs
-from tests.runs.test_saved_model import saved_model
 
 FOLDER = Path(__file__).parent
 BLOCKS = ("p", "li", "h1", "h2", "h3", "tr", "dt", "dd", "caption", "figcaption", "summary")

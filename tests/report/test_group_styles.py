@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fedminmax.report.curves import Curves, panels_of
-from fedminmax.runs.round_log import RoundRecord
+from fedminmax.training.round_record import RoundRecord
 
 GROUPS = tuple(f"group {number}" for number in range(12))
 # The largest groups come last.

@@ -14,10 +14,10 @@ from fedminmax.cli.commands import watch as watch_command
 from fedminmax.cli.commands.watch import WatchRequest
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.findings.records import PrivacyOfRun
+from fedminmax.live.live_run import LiveModel, LiveRun, LiveSite, Stage
 from fedminmax.report.live_page import Drawings, render_live, spoken, up_to_date
 from fedminmax.report.live_server import LiveServer, serve_live
-from fedminmax.runs.live import LiveModel, LiveRun, LiveSite, Stage
-from fedminmax.runs.round_log import RoundRecord
+from fedminmax.training.round_record import RoundRecord
 from tests.complaints import complaint_of
 
 CERTIFICATE = {"upper": 0.5, "lower": 0.4925, "penalty": 0.01, "ridge": 1e-4}

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from fedminmax.core.text import markdown_table, markdown_text
+from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.config_sections import ReportSection
-from fedminmax.findings.records import CensusFile, Results
+from fedminmax.findings.records import Results
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.runs.card import write_card
+from tests.exports.saved_models import saved_model
 from tests.runs import run_folders
-from tests.runs.test_saved_model import saved_model
 
 READER = MarkdownIt("commonmark").enable("table")
 HOSTILE = (

@@ -5,15 +5,15 @@ Unset fields are not written: a run without a baseline has no key "change".
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from fedminmax.core.certificate import Certificate, Players
 from fedminmax.core.convergence import Convergence
+from fedminmax.data.tables.census import Count
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS
 
-FORMAT: Final = 1
 # The metric that training minimises: Brier risk, or squared error.
 RISK = "risk"
 
@@ -22,13 +22,12 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# Files may come from elsewhere: numbers too large to count or draw are damage.
-MAX_COUNT, MAX_NUMBER = 2**53, 1e100
+# Files may come from elsewhere: numbers too large to draw are damage.
+MAX_NUMBER = 1e100
 # None if there is nothing to measure: a group without test rows, an unseen group.
 Number = Annotated[
     Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)] | None, BeforeValidator(_finite)
 ]
-Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Confidence = Annotated[float, Field(gt=0, lt=1)]
 Seconds = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 FROZEN = ConfigDict(frozen=True)
@@ -321,24 +320,6 @@ class Results(BaseModel):
         return None if self.convergence is None else self.convergence.converged
 
 
-class CensusFile(BaseModel):
-    """census.json: rows by site and group; test files may have other owners.
-
-    ``small_groups`` had too few training rows to be trained for. ``validation`` is empty if no
-    rows are held out to choose the round by.
-    """
-
-    model_config = FROZEN
-    format: Literal[1]
-    sites: Annotated[tuple[str, ...], Field(min_length=1)]
-    groups: tuple[str, ...]
-    small_groups: tuple[str, ...] = ()
-    train: tuple[tuple[Count, ...], ...]
-    test: tuple[tuple[Count, ...], ...]
-    validation: tuple[tuple[Count, ...], ...] = ()
-    other_tests: dict[str, tuple[Count, ...]] = {}
-
-
 class PlannedFile(BaseModel):
     """planned.json: what an unfinished run set out to do, for those who watch it.
 
@@ -360,11 +341,3 @@ class PlannedFile(BaseModel):
 def record_as_json(record: BaseModel) -> dict[str, object]:
     """Return a record as plain values for its file, without unset fields."""
     return record.model_dump(mode="json", exclude_unset=True)
-
-
-def what_is_wrong(error: ValidationError) -> str:
-    """Return the first invalid key and the reason."""
-    details = error.errors()[0]
-    key = ".".join(str(part) for part in details["loc"])
-    reason = details["msg"].removeprefix("Value error, ")
-    return " ".join(f"{key} {reason}".split())

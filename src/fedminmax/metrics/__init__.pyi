@@ -1,10 +1,10 @@
+from fedminmax.advice.counts import Advice, advise
 from fedminmax.metrics.by_group import (
     GroupMetrics,
     group_metrics,
     group_metrics_as_markdown,
     regression_group_metrics,
 )
-from fedminmax.runs.advice import Advice, advise
 
 __all__ = [
     "Advice",

@@ -1,5 +1,5 @@
 from fedminmax.core.models import Mixture, cnn, linear, mlp
-from fedminmax.runs.model import SavedModel, load_model
+from fedminmax.exports.saved_model import SavedModel, load_model
 
 __all__ = [
     "Mixture",

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fedminmax.advice.advise import advise_census
+from fedminmax.advice.counts import MOSTLY, Advice
 from fedminmax.core.text import counted
 from fedminmax.report.read_run import Run
 from fedminmax.report.style import (
@@ -19,9 +21,7 @@ from fedminmax.report.style import (
     plain_axes,
 )
 from fedminmax.report.text import distinct
-from fedminmax.runs.advice import MOSTLY, Advice
 from fedminmax.runs.advice_text import GROUP_HEADERS, answer, explanation, group_cells, percent
-from fedminmax.runs.advise import advise_census
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

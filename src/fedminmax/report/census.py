@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedminmax.core.text import counted
-from fedminmax.findings.records import CensusFile
+from fedminmax.data.tables.census import CensusFile
 from fedminmax.network.wire.plan import ALL_SITES
 from fedminmax.report.read_run import Run
 from fedminmax.report.style import INK, PAPER, ReportFigure, Table, is_narrow

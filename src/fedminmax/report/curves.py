@@ -27,7 +27,7 @@ from fedminmax.report.style import (
 )
 from fedminmax.report.text import NOTHING, decimals_of, distinct, number
 from fedminmax.runs.remarks import LOSS_NAMES, risk_with_error
-from fedminmax.runs.round_log import RoundRecord
+from fedminmax.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,12 +15,12 @@ from fedminmax.core.bound_text import bounds_text, upper_percent
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.text import counted, duration_text, listed
 from fedminmax.findings.records import PrivacyOfRun
+from fedminmax.live.live_run import LiveModel, LiveRun, Stage, worst_now
 from fedminmax.report.curves import Curves, rounds_figure
 from fedminmax.report.page import page_template
 from fedminmax.report.story import Fact
 from fedminmax.report.style import ReportFigure, Table, inline_svg
 from fedminmax.report.text import NOTHING, number
-from fedminmax.runs.live import LiveModel, LiveRun, Stage, worst_now
 from fedminmax.runs.privacy import promise_lines, promise_words
 
 # Drawing may take this share of one core's time.

@@ -20,8 +20,8 @@ from typing import Any
 
 from fedminmax import __version__
 from fedminmax.core.errors import InputError
+from fedminmax.live.live_run import LiveRun
 from fedminmax.report.live_page import Drawings, render_live, up_to_date
-from fedminmax.runs.live import LiveRun
 
 LOOPBACK = "127.0.0.1"
 OUR_NAMES = ("127.0.0.1", "localhost", "[::1]")

@@ -17,6 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from pydantic import ValidationError
 
+from fedminmax.advice.counts import Advice
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted, listed
 from fedminmax.data.tables.config_sections import ReportSection
@@ -40,7 +41,6 @@ from fedminmax.report.style import (
 from fedminmax.report.tables import measures_tables, settings_table
 from fedminmax.report.text import interval_name, risk_meaning, risk_name, short
 from fedminmax.report.tradeoff import trade_off_figure
-from fedminmax.runs.advice import Advice
 from fedminmax.runs.advice_text import (
     ANY_PARTITION,
     COST_EXPLAINED,

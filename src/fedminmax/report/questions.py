@@ -6,6 +6,7 @@ Each has a short answer, and reasons. Where nothing is known, the answer says so
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 
+from fedminmax.advice.advise import advise_census
 from fedminmax.core.bound_text import upper_percent
 from fedminmax.core.convergence import BY_VALIDATION
 from fedminmax.core.text import counted, listed
@@ -15,7 +16,6 @@ from fedminmax.report.story import worst_of
 from fedminmax.report.style import Table
 from fedminmax.report.text import decimals_of, estimate, interval_name, number, risk_name
 from fedminmax.runs.advice_text import remedies
-from fedminmax.runs.advise import advise_census
 from fedminmax.runs.layout import CENSUS_FILE
 from fedminmax.runs.measure import merged_groups_text
 from fedminmax.runs.remarks import certificate_text, unproved_reason, verdict_of

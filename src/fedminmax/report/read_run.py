@@ -14,14 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.json_log import read_lines
-from fedminmax.findings.records import (
-    MAX_COUNT,
-    MAX_NUMBER,
-    RISK,
-    CensusFile,
-    Results,
-    what_is_wrong,
-)
+from fedminmax.data.tables.census import MAX_COUNT, CensusFile, first_error
+from fedminmax.findings.records import MAX_NUMBER, RISK, Results
 from fedminmax.runs.layout import (
     BASELINE_FOLDER,
     CENSUS_FILE,
@@ -30,7 +24,7 @@ from fedminmax.runs.layout import (
     ROUNDS_FILE,
 )
 from fedminmax.runs.results import finished_results
-from fedminmax.runs.round_log import RoundRecord
+from fedminmax.training.round_record import RoundRecord
 
 REPEAT = "finish or repeat the run with 'fedminmax train'"
 KindT = TypeVar("KindT")
@@ -189,7 +183,7 @@ def _parse(path: Path, kind: TypeAdapter[KindT], text: str, line: int | None = N
         return kind.validate_json(text)
     except ValidationError as error:
         where = "" if line is None else f" in line {line}"
-        raise InputError(f"{path} is damaged{where} ({what_is_wrong(error)}); {REPEAT}") from error
+        raise InputError(f"{path} is damaged{where} ({first_error(error)}); {REPEAT}") from error
 
 
 def _with_labels(runs: list[Run]) -> list[Run]:

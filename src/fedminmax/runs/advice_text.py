@@ -2,12 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from fedminmax.core.text import counted, listed
-from fedminmax.findings.records import Results
-from fedminmax.methods.card import Over
-from fedminmax.methods.catalogue import CARDS
-from fedminmax.metrics.intervals import MIN_ROWS
-from fedminmax.runs.advice import (
+from fedminmax.advice.counts import (
     NEARLY_ALIKE,
     SAME,
     SMALL_ERROR,
@@ -17,6 +12,11 @@ from fedminmax.runs.advice import (
     RunCost,
     rows_for,
 )
+from fedminmax.core.text import counted, listed
+from fedminmax.findings.records import Results
+from fedminmax.methods.card import Over
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.metrics.intervals import MIN_ROWS
 
 MAX_NAMED = 6
 ANY_PARTITION = "Methods over groups give the same answer no matter which site has which rows"

@@ -10,8 +10,10 @@ from pathlib import Path
 from fedminmax.core.files import write_text
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.text import counted, duration_text, markdown_table, markdown_text
+from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.config_sections import ReportSection
-from fedminmax.findings.records import CensusFile, ChangeOfRun, Measured, Results
+from fedminmax.exports.saved_model import SavedModel
+from fedminmax.findings.records import ChangeOfRun, Measured, Results
 from fedminmax.methods.card import MethodCard
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.network.wire.plan import masked_words
@@ -24,7 +26,6 @@ from fedminmax.runs.measure import (
     metric_cells,
     small_groups_text,
 )
-from fedminmax.runs.model import SavedModel
 from fedminmax.runs.privacy import privacy_lines
 from fedminmax.runs.remarks import LOSS_NAMES, certificate_text, validation_text, verdict_of
 

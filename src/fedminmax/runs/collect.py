@@ -14,35 +14,28 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_copy, write_json
 from fedminmax.core.json_log import JsonLog
 from fedminmax.core.text import counted
+from fedminmax.data.tables.census import FORMAT, CensusFile
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.data.tables.groups import GroupKey
 from fedminmax.data.tables.load import size_warnings, small_group_remarks
-from fedminmax.findings.records import (
-    FORMAT,
-    NOT_MEASURED,
-    CensusFile,
-    MergedOfRun,
-    Results,
-    SiteOfRun,
-    record_as_json,
-)
+from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
+from fedminmax.findings.records import NOT_MEASURED, MergedOfRun, Results, SiteOfRun, record_as_json
 from fedminmax.metrics.sums import metrics_from_sums, paired_sums_of
 from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
 from fedminmax.network.server.log import ROUNDS_FILE, NetworkRound
 from fedminmax.network.server.run import read_outcome
 from fedminmax.network.wire.plan import UNMASKED_WORDS, NetworkPlan, masked_words, task_of
-from fedminmax.runs.advise import add_advice
+from fedminmax.runs.assemble import add_advice
 from fedminmax.runs.card import write_card
 from fedminmax.runs.fetched import FinishedRun, MeasuredTests, finished_runs, measured_tests
-from fedminmax.runs.layout import CENSUS_FILE, MODEL_FILE, SITES_FILE
+from fedminmax.runs.layout import CENSUS_FILE, SITES_FILE
 from fedminmax.runs.measure import measured, with_change
-from fedminmax.runs.model import SavedModel, save_model
 from fedminmax.runs.privacy import privacy_of_network_run
 from fedminmax.runs.remarks import with_proof
 from fedminmax.runs.results import Remarks, TrainingFacts, results_of, today, write_results
-from fedminmax.runs.round_log import RoundRecord
 from fedminmax.training.checkpoint import checkpoint_paths
+from fedminmax.training.round_record import RoundRecord
 
 # Warn if one of three or more sites has more than this share of all rows.
 LARGE_SHARE = 0.9

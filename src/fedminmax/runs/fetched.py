@@ -22,6 +22,7 @@ from fedminmax.core.workspace import model_with
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.sources import read_source
+from fedminmax.exports.saved_model import SavedModel, mixed_model
 from fedminmax.findings.records import ValidationOfRun
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import SelectingState
@@ -42,10 +43,10 @@ from fedminmax.network.server.run import (
 )
 from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.runs.layout import BASELINE_FOLDER
-from fedminmax.runs.model import SavedModel, mixed_model
 from fedminmax.runs.plan import CHOSEN, TableRun
 from fedminmax.runs.remarks import validation_of
-from fedminmax.runs.round_log import RoundRecord, network_records
+from fedminmax.runs.round_log import network_records
+from fedminmax.training.round_record import RoundRecord
 
 
 @dataclass(frozen=True, eq=False)

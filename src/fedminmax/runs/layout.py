@@ -16,7 +16,6 @@ CONFIG_FILE = "config.toml"
 MAX_CHARACTERS = 60
 RESULTS_FILE = "results.json"
 CARD_FILE = "model_card.md"
-MODEL_FILE = "model.safetensors"
 PLANNED_FILE = "planned.json"
 ROUNDS_FILE = "rounds.jsonl"
 HISTORY_FILE = "history.jsonl"

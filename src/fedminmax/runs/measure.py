@@ -29,6 +29,7 @@ from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.read_file import name_without_ending
 from fedminmax.data.tables.sources import format_of_file, read_source
 from fedminmax.data.tables.wording import listed
+from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.findings.records import (
     NOT_MEASURED,
     RISK,
@@ -49,7 +50,6 @@ from fedminmax.metrics.score_rows import score_predictions
 from fedminmax.metrics.sums import ScoreSums, sum_scores
 from fedminmax.runs.layout import CONFIG_FILE
 from fedminmax.runs.metric_names import metric_name
-from fedminmax.runs.model import SavedModel, load_model
 from fedminmax.training.simulation import Simulation
 
 OWN_MODEL = "the site's own model"

@@ -12,7 +12,6 @@ from dataclasses import KW_ONLY, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
@@ -22,16 +21,17 @@ from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workers import usable_device
+from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
-from fedminmax.findings.records import FORMAT, CensusFile, MethodOfRun, ValidationOfRun
+from fedminmax.findings.records import MethodOfRun, ValidationOfRun
 from fedminmax.methods.card import MethodCard
 from fedminmax.methods.catalogue import CARDS, goal_of
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.planned_runs import needs_learning_rate, planned_runs, with_rate
 from fedminmax.runs.layout import BASELINE_FOLDER
-from fedminmax.runs.round_log import RoundRecord
+from fedminmax.training.round_record import RoundRecord
 from fedminmax.training.simulation import Simulation
 
 # Used in place of an iterate's name.
@@ -153,24 +153,6 @@ def _given(part: OwnedExamples) -> tuple[Tensor, Tensor, Tensor]:
     return part.examples.x, part.examples.y, part.examples.group
 
 
-def census_of(tables: FederatedTables) -> CensusFile:
-    """Count rows by site and group; test files that no site owns are listed separately."""
-    sites, groups = tables.sites, len(tables.group_names)
-    others = [part for part in tables.test if part.owner not in sites]
-    return CensusFile(
-        format=FORMAT,
-        sites=sites,
-        groups=tables.group_names,
-        small_groups=tables.encoding.small_group_names,
-        train=tuple(_counts(tables.train, site, groups) for site in sites),
-        test=tuple(_counts(tables.test, site, groups) for site in sites),
-        validation=tuple(_counts(tables.validation, site, groups) for site in sites)
-        if tables.validation
-        else (),
-        other_tests={part.owner: _counts(others, part.owner, groups) for part in others},
-    )
-
-
 def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:
     """Return what determines the numbers of all runs on these tables, except the method."""
     schema = config.schema
@@ -201,14 +183,6 @@ def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[
 def _promised(promise: Privacy) -> dict[str, object]:
     """Return what a run of the same folder must promise, its number of rounds included."""
     return asdict(promise) | {"unit": promise.unit.value}
-
-
-def _counts(parts: Sequence[OwnedExamples], owner: str, groups: int) -> tuple[int, ...]:
-    counts = torch.zeros(groups, dtype=torch.int64)
-    for part in parts:
-        if part.owner == owner:
-            counts += torch.bincount(part.examples.group, minlength=groups)
-    return tuple(int(count) for count in counts)
 
 
 def _digest(tables: FederatedTables) -> str:

@@ -15,7 +15,7 @@ from fedminmax.core.text import counted
 from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, ValidationRisk
 from fedminmax.findings.records import ProofOfRun, Results, RiskAfterRound, ValidationOfRun
 from fedminmax.runs.convergence import MIN_SHOWN, verdict
-from fedminmax.runs.round_log import RoundRecord
+from fedminmax.training.round_record import RoundRecord
 
 # The method that proves its answers where possible.
 PROVING = "fedminmax-fast"

@@ -10,17 +10,10 @@ from pydantic_core import from_json
 from fedminmax.core.convergence import Convergence
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
-from fedminmax.findings.records import (
-    FORMAT,
-    Measured,
-    MethodOfRun,
-    ModelOfRun,
-    Results,
-    record_as_json,
-    what_is_wrong,
-)
+from fedminmax.data.tables.census import FORMAT, first_error
+from fedminmax.exports.saved_model import SavedModel
+from fedminmax.findings.records import Measured, MethodOfRun, ModelOfRun, Results, record_as_json
 from fedminmax.runs.layout import RESULTS_FILE
-from fedminmax.runs.model import SavedModel
 
 ADVICE = "remove it, and run 'fedminmax train' again"
 
@@ -100,7 +93,7 @@ def read_results(folder: Path) -> Results | None:
     try:
         return Results.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{path} is damaged ({what_is_wrong(error)}); {ADVICE}") from error
+        raise InputError(f"{path} is damaged ({first_error(error)}); {ADVICE}") from error
 
 
 def finished_results(folder: Path) -> Results:

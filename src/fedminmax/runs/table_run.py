@@ -7,22 +7,24 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from fedminmax import __version__
+from fedminmax.advice.advise import task_of_tables
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.json_log import JsonLog
+from fedminmax.data.tables.census import FORMAT, census_of
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
+from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, mixed_model, save_model
 from fedminmax.findings.records import (
-    FORMAT,
     Measured,
     PlannedFile,
     PrivacyOfRun,
@@ -31,21 +33,19 @@ from fedminmax.findings.records import (
 )
 from fedminmax.methods.method import is_done
 from fedminmax.network.planned_runs import planned_runs
-from fedminmax.runs.advise import add_advice, task_of_tables
+from fedminmax.runs.assemble import add_advice
 from fedminmax.runs.card import write_card
 from fedminmax.runs.layout import (
     BASELINE_FOLDER,
     CENSUS_FILE,
     CONFIG_FILE,
-    MODEL_FILE,
     PLANNED_FILE,
     ROUNDS_FILE,
     claim_folder,
     claim_run,
 )
 from fedminmax.runs.measure import measure, measure_merged, measure_personal
-from fedminmax.runs.model import SavedModel, mixed_model, save_model
-from fedminmax.runs.plan import CHOSEN, TableRun, census_of, identity
+from fedminmax.runs.plan import CHOSEN, TableRun, identity
 from fedminmax.runs.privacy import (
     check_limit,
     forget_noise_key,
@@ -63,10 +63,10 @@ from fedminmax.runs.results import (
     today,
     write_results,
 )
-from fedminmax.runs.round_log import RoundRecord, RoundSink, in_unit
 from fedminmax.training.certify import certify, check_certifiable, check_single_answer
 from fedminmax.training.checkpoint import Stopwatch, restore, train_with_checkpoints
 from fedminmax.training.progress import Progress, answer_of, initial_progress, members_of
+from fedminmax.training.round_record import RoundRecord, in_unit
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, is_out_of_patience
 
@@ -180,6 +180,14 @@ def _saved_model(job: TableJob, members: Tensor, name: str) -> SavedModel:
     return mixed_model(models, job.tables.encoding, config.model, name, config.format)
 
 
+class RoundSink(Protocol):
+    """A destination for rounds."""
+
+    def add(self, record: RoundRecord) -> None:
+        """Write a round."""
+        ...
+
+
 @dataclass(frozen=True)
 class TableTick:
     """A finished round (none before the first), or a warning about a damaged file."""
@@ -288,7 +296,7 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
                 job, run, progress, rounds=log.read(), seconds=seconds, certified=certified
             )
             if job.config.logging.mlflow:
-                from fedminmax.runs.mlflow_log import log_model
+                from fedminmax.exports.mlflow_log import log_model
 
                 log_model(job.config.logging.mlflow, run.folder)
             # From now on the results say all that.
@@ -330,12 +338,12 @@ def _further_sinks(
     """Open the further destinations for rounds that the user asked for."""
     groups = job.tables.group_names
     if job.config.logging.tensorboard:
-        from fedminmax.runs.tensorboard_log import TensorBoardLog
+        from fedminmax.exports.tensorboard_log import TensorBoardLog
 
         board = TensorBoardLog(run.folder / "tensorboard", groups, start)
         yield stack.enter_context(closing(board))
     if job.config.logging.mlflow:
-        from fedminmax.runs.mlflow_log import MlflowLog
+        from fedminmax.exports.mlflow_log import MlflowLog
 
         tracked = MlflowLog(job.config.logging.mlflow, run.folder, groups, run.options)
         yield stack.enter_context(closing(tracked))

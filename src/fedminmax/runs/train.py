@@ -15,15 +15,16 @@ from pathlib import Path
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
+from fedminmax.data.tables.census import census_of
 from fedminmax.data.tables.config import TableConfig, adjusted, read_config
 from fedminmax.data.tables.config_text import with_seed
 from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.findings.records import Results
 from fedminmax.runs.card import write_card
 from fedminmax.runs.layout import claim_run
 from fedminmax.runs.measure import change_from, paired_sums, score_rows, with_change
-from fedminmax.runs.model import SavedModel, load_model
-from fedminmax.runs.plan import TableRun, census_of, federate, plan_table_runs
+from fedminmax.runs.plan import TableRun, federate, plan_table_runs
 from fedminmax.runs.privacy import noise_key_of
 from fedminmax.runs.results import finished_results, write_results
 from fedminmax.runs.table_run import TableJob, TableTick, is_finished, open_runs, train_table

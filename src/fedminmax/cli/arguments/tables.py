@@ -298,10 +298,10 @@ def add_export(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _run_export(options: argparse.Namespace) -> None:
-    from fedminmax.runs.model import load_model
+    from fedminmax.exports.saved_model import load_model
 
     if options.mlflow is not None:
-        from fedminmax.runs.exports.mlflow_model import model_file_of, write_mlflow
+        from fedminmax.exports.mlflow_model import model_file_of, write_mlflow
 
         if options.columns:
             raise InputError("--columns is for --onnx; an MLflow model always takes raw columns")
@@ -311,7 +311,7 @@ def _run_export(options: argparse.Namespace) -> None:
         print(f"{options.mlflow}: mlflow models serve -m {options.mlflow} --env-manager local")
         return
 
-    from fedminmax.runs.exports.onnx import write_onnx
+    from fedminmax.exports.onnx import write_onnx
 
     check_new_file(options.onnx, "--onnx", force=options.force)
     saved = load_model(options.folder)

@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from fedminmax import __version__
+from fedminmax.advice.advise import advise_on
+from fedminmax.advice.counts import Advice
 from fedminmax.cli.arguments.types import check_new_file
 from fedminmax.cli.terminal import print_table, printable, say, wide_console
 from fedminmax.core.errors import InputError
@@ -15,7 +17,6 @@ from fedminmax.core.files import atomic_write, write_text
 from fedminmax.report.advice_figure import mixes_figure
 from fedminmax.report.page import ADVICE_GENERATOR, render_advice
 from fedminmax.report.style import styled_figure
-from fedminmax.runs.advice import Advice
 from fedminmax.runs.advice_text import (
     ANY_PARTITION,
     COST_EXPLAINED,
@@ -27,7 +28,6 @@ from fedminmax.runs.advice_text import (
     group_cells,
     remedies,
 )
-from fedminmax.runs.advise import advise_on
 
 PICTURES = (".svg", ".png")
 QUESTION = "Does protecting the worst site protect the worst group?"

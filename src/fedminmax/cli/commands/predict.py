@@ -14,8 +14,8 @@ from fedminmax.data.tables.file_format import FileFormat, FormatChanges, check_f
 from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.sources import format_of_file
+from fedminmax.exports.saved_model import load_model
 from fedminmax.runs.layout import CONFIG_FILE
-from fedminmax.runs.model import load_model
 
 
 def predict(folder: Path, file: Path, out: Path, changes: FormatChanges, *, force: bool) -> None:

@@ -26,10 +26,11 @@ from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import counted, markdown_table, markdown_text
 from fedminmax.data.tables.config import LoggingChoice, TableConfig, adjusted, read_config
 from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.exports.saved_model import MODEL_FILE
 from fedminmax.findings.records import RISK, Results, record_as_json
 from fedminmax.runs.advice_text import after_training
 from fedminmax.runs.convergence import no_gain_yet
-from fedminmax.runs.layout import CARD_FILE, MODEL_FILE, RESULTS_FILE, claim_folder
+from fedminmax.runs.layout import CARD_FILE, RESULTS_FILE, claim_folder
 from fedminmax.runs.measure import (
     change_from,
     interval_text,
@@ -40,7 +41,6 @@ from fedminmax.runs.measure import (
 from fedminmax.runs.plan import TableRun
 from fedminmax.runs.privacy import privacy_lines
 from fedminmax.runs.remarks import certificate_text, validation_text, verdict_of
-from fedminmax.runs.round_log import RoundRecord
 from fedminmax.runs.seed_spread import (
     SeedSpread,
     spread_as_json,
@@ -49,6 +49,7 @@ from fedminmax.runs.seed_spread import (
     spread_over_seeds,
 )
 from fedminmax.runs.train import TableTraining, open_training, training_rounds
+from fedminmax.training.round_record import RoundRecord
 
 TOO_FEW = "too few rows to say"
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

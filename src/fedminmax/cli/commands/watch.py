@@ -9,9 +9,9 @@ from pathlib import Path
 
 from fedminmax.cli.terminal import say
 from fedminmax.core.errors import InputError
+from fedminmax.live.live_run import LiveRun
+from fedminmax.live.watch import watch_folder
 from fedminmax.report.live_server import serve_live
-from fedminmax.runs.live import LiveRun
-from fedminmax.runs.watch import watch_folder
 
 SECONDS_BETWEEN_SIGNALS = 0.5
 
@@ -52,8 +52,8 @@ def _source(request: WatchRequest) -> Generator[LiveRun]:
         if request.folder.exists() and not request.folder.is_dir():
             raise InputError(f"{request.folder} is a file; give a run folder")
         return watch_folder(request.folder, request.wait)
+    from fedminmax.live.watch_network import watch_server
     from fedminmax.network.flare.federation_file import read_sites_of
-    from fedminmax.runs.watch_network import watch_server
 
     kit = request.kit or Path()
     read_sites_of(kit)

@@ -28,8 +28,8 @@ from fedminmax.data.tables.file_format import PLAIN, FileFormat
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.read_file import Table, table_from
 from fedminmax.metrics.score_rows import predictions
-from fedminmax.runs.layout import MODEL_FILE
 
+MODEL_FILE = "model.safetensors"
 FORMAT = "1"
 LENGTH_BYTES = 8
 

@@ -12,12 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedminmax.advice.cost import MessageBytes, Rounds
+from fedminmax.advice.counts import Advice, Reach, RunCost, advise, nearest_to_weights
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census
 from fedminmax.core.small_groups import largest_standard_error
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.network.run_cost import MessageBytes, Rounds
-from fedminmax.runs.advice import Advice, Reach, RunCost, advise, nearest_to_weights
 from fedminmax.runs.advice_text import answer, cost_cells, group_cells, remedies
 
 Table = list[list[int]]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from fedminmax.runs.round_log import RoundRecord, scalars
+from fedminmax.training.round_record import RoundRecord, scalars
 
 
 class TensorBoardLog:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import is_held
+from fedminmax.live.live_run import LiveModel, LiveRun, LiveSite, Stage, without_groups
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.flare.local import SECONDS_TO_START, SERVER
 from fedminmax.network.flare.observer import ObservedJob, observe_jobs
@@ -25,9 +26,9 @@ from fedminmax.runs.federation_record import (
     plan_of,
     read_federation_record,
 )
-from fedminmax.runs.live import LiveModel, LiveRun, LiveSite, Stage, without_groups
 from fedminmax.runs.results import read_results
-from fedminmax.runs.round_log import RoundRecord, network_records
+from fedminmax.runs.round_log import network_records
+from fedminmax.training.round_record import RoundRecord
 
 CONNECTING = "Connecting to the server."
 

@@ -8,30 +8,26 @@ final group weights, and what the run cost.
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median_high
 
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from fedminmax.advice.cost import MessageBytes, message_bytes, usual_rounds
+from fedminmax.advice.counts import Advice, RunCost, advise
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.task import Task
+from fedminmax.data.tables.census import CensusFile, census_of, first_error
 from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.findings.records import CensusFile, CostOfRun, ReachOfRun, Results, what_is_wrong
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.planned_runs import planned_runs, with_rate
-from fedminmax.network.run_cost import MessageBytes, message_bytes, usual_rounds
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
-from fedminmax.network.server.log import NetworkRound
-from fedminmax.runs.advice import Advice, RunCost, advise, nearest_to_weights
-from fedminmax.runs.plan import TableRun, census_of
-from fedminmax.runs.round_log import RoundRecord
 
 # Shown beside the configuration's method, if they are known.
 COMPARED = ("fedminmax-fast", "fedminmax", "afl")
@@ -58,15 +54,6 @@ def test_rows_of(file: CensusFile) -> Sequence[int] | None:
     lines = [*file.test, *file.other_tests.values()]
     rows = [sum(column) for column in zip(*lines, strict=True)]
     return rows if any(rows) else None
-
-
-def reach_of_run(rounds: Sequence[RoundRecord], census: CensusFile) -> ReachOfRun | None:
-    """Return the final weights' distance to the hull; None for a run without group weights."""
-    if not rounds or rounds[-1].weights_over != "groups":
-        return None
-    weights = rounds[-1].weights
-    found = nearest_to_weights(census.train, weights)
-    return ReachOfRun(weights=weights, distance=found.distance)
 
 
 def advise_on(path: Path) -> Advice:
@@ -129,7 +116,7 @@ def _read_census(path: Path) -> CensusFile:
         file = CensusFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except ValidationError as error:
         raise InputError(
-            f"{path} is not a census ({what_is_wrong(error)}); give the census.json of a run folder"
+            f"{path} is not a census ({first_error(error)}); give the census.json of a run folder"
         ) from error
     except ValueError as error:
         raise InputError(f"{path} is not JSON; give the census.json of a run folder") from error
@@ -159,42 +146,3 @@ def _costs(config: TableConfig, task: Task, census: Census, row: Tensor) -> list
         max_rounds = asked.rounds if key == asked.method else None
         costs.append(RunCost(key, rounds, max_rounds, messages, refusal))
     return costs
-
-
-def add_advice(
-    results: Results,
-    run: TableRun,
-    *,
-    task: Task,
-    encoding: Encoding,
-    census: CensusFile,
-    rounds: Sequence[RoundRecord],
-    counted: Sequence[NetworkRound] = (),
-    masked: bool = False,
-    fixed_rounds: bool = False,
-) -> Results:
-    """Add the reach of the final weights and the run's cost; ``counted`` are network rounds.
-
-    With ``masked`` sums nobody knows whose rows are whose, and messages are as long as counted:
-    keys and shares travel, too. With a privacy guarantee rounds are fixed beforehand, and no
-    estimate is compared with them.
-    """
-    linear = linear_structure_of(task)
-    rows = Census(torch.tensor(census.train), len(results.classes), linear=linear)
-    row = torch.zeros(len(encoding.names))
-    validates = any(map(any, census.validation))
-    messages = message_bytes(run.method, task, rows, row, validates=validates)
-    cost: dict[str, object] = {"bytes_down": messages.down, "bytes_up": messages.up}
-    usual = usual_rounds(run.card.key, linear=linear is not None, loss=results.loss)
-    if usual is not None and not fixed_rounds:
-        cost["usual_rounds"] = (usual.low, usual.high)
-    if counted:
-        cost["counted_down"] = median_high([entry.bytes_out for entry in counted])
-        cost["counted_up"] = median_high([entry.bytes_in for entry in counted])
-        if masked:
-            cost["bytes_down"], cost["bytes_up"] = cost["counted_down"], cost["counted_up"]
-    changes: dict[str, object] = {"cost": CostOfRun.model_validate(cost)}
-    reach = None if masked else reach_of_run(rounds, census)
-    if reach is not None:
-        changes["reach"] = reach
-    return results.model_copy(update=changes)

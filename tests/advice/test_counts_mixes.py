@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, nnls
 from torch import Tensor
 
-from fedminmax.runs.advice import mixes_of, nearest_mix
+from fedminmax.advice.counts import mixes_of, nearest_mix
 
 Array = NDArray[np.float64]
 

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedminmax.advice.cost import MessageBytes, Rounds
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census, Reveals
@@ -33,7 +34,6 @@ from fedminmax.core.small_groups import MINIMUM_GROUP, largest_standard_error
 from fedminmax.core.solvers.simplex import Array, minimise_on_simplex
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.metrics.intervals import MIN_ROWS
-from fedminmax.network.run_cost import MessageBytes, Rounds
 
 # Weights that differ by less count as equal.
 SAME = 1e-6

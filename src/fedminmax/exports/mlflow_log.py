@@ -13,9 +13,9 @@ from mlflow.exceptions import MlflowException
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
-from fedminmax.runs.exports.mlflow_model import write_mlflow
-from fedminmax.runs.layout import MODEL_FILE
-from fedminmax.runs.round_log import RoundRecord, scalars
+from fedminmax.exports.mlflow_model import write_mlflow
+from fedminmax.exports.saved_model import MODEL_FILE
+from fedminmax.training.round_record import RoundRecord, scalars
 
 EXPERIMENT = "fedminmax"
 RUN_FILE = "mlflow_run.txt"

@@ -2,11 +2,11 @@
 
 import pytest
 
+from fedminmax.advice.cost import usual_rounds
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear
 from fedminmax.data.adult import load_adult
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
-from fedminmax.network.run_cost import usual_rounds
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 

@@ -17,8 +17,7 @@ from mlflow.exceptions import MlflowException
 
 from fedminmax import __version__
 from fedminmax.core.errors import InputError
-from fedminmax.runs.layout import MODEL_FILE
-from fedminmax.runs.model import SavedModel, load_model
+from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, load_model
 
 # The file by which MLflow knows a model.
 MLFLOW_MARK = "MLmodel"

@@ -1,4 +1,4 @@
-"""Look at a run folder again and again while `fedminmax train` writes it, and afterwards.
+"""Look at a run folder again and again while a run writes it, and afterwards.
 
 Nothing is written. A run belongs to a process as long as that holds the run's lock; without a
 process and without results it was interrupted.
@@ -12,20 +12,24 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fedminmax.core.errors import InputError
+from fedminmax.core.errors import EXTRAS, InputError, install_command
 from fedminmax.core.files import is_held
 from fedminmax.core.json_log import JsonLog, LogSoFar
-from fedminmax.findings.records import CensusFile, PlannedFile, Results
+from fedminmax.data.tables.census import CensusFile
+from fedminmax.findings.records import PlannedFile, Results
+from fedminmax.live.live_run import LiveModel, LiveRun, Stage, without_groups
+from fedminmax.runs.federation_record import PLACE
 from fedminmax.runs.layout import (
     BASELINE_FOLDER,
     CENSUS_FILE,
     LOCK_FILE,
     PLANNED_FILE,
+    RECORD_FILE,
+    RESULTS_FILE,
     ROUNDS_FILE,
 )
-from fedminmax.runs.live import LiveModel, LiveRun, Stage, without_groups
 from fedminmax.runs.results import read_results
-from fedminmax.runs.round_log import RoundRecord
+from fedminmax.training.round_record import RoundRecord
 
 # Between a method's run and its baseline's nobody holds either, for a moment.
 SECONDS_UNTIL_INTERRUPTED = 5.0
@@ -44,6 +48,38 @@ class FolderSoFar:
 
 
 NOTHING_READ = FolderSoFar(LogSoFar())
+
+
+def watch_folder(folder: Path, wait: float) -> Generator[LiveRun]:
+    """Yield how the run in this folder is, at each call; the folder need not exist yet.
+
+    ``wait`` is how long to wait for the server of a run over a network, in seconds.
+    """
+    tables = watch_tables(folder)
+    yield LiveRun(str(folder), Stage.WAITING, "Looking for the run.")
+    while True:
+        if not is_over_network(folder):
+            yield next(tables)
+            continue
+        try:
+            # Only here: the engine takes a second to import.
+            from fedminmax.live.watch_network import watch_federation_folder
+
+            yield from watch_federation_folder(folder, wait)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").split(".")[0]
+            if package not in EXTRAS:
+                raise
+            yield LiveRun(
+                str(folder), Stage.WAITING, f"{package} is needed: {install_command(package)}."
+            )
+        except (InputError, OSError) as error:
+            yield LiveRun(str(folder), Stage.WAITING, f"{error}.")
+
+
+def is_over_network(folder: Path) -> bool:
+    """Whether the folder's run is one over a network that has no results yet."""
+    return (folder / PLACE / RECORD_FILE).is_file() and not (folder / RESULTS_FILE).is_file()
 
 
 def watch_tables(folder: Path) -> Generator[LiveRun]:

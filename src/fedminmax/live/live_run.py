@@ -10,7 +10,7 @@ from enum import Enum
 
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.findings.records import PrivacyOfRun
-from fedminmax.runs.round_log import RoundRecord
+from fedminmax.training.round_record import RoundRecord
 
 # The pace is that of the last rounds: the first ones may be slower.
 ROUNDS_OF_PACE = 20

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.core.models import Mixture
-from fedminmax.runs.exports.onnx_encoder import (
+from fedminmax.exports.onnx_encoder import (
     ML_DOMAIN,
     ML_OPSET,
     Graph,
@@ -25,7 +25,7 @@ from fedminmax.runs.exports.onnx_encoder import (
     add_encoder,
     column_inputs,
 )
-from fedminmax.runs.model import SavedModel
+from fedminmax.exports.saved_model import SavedModel
 
 # Old enough for runtimes of 2023, and sufficient for these nodes.
 OPSET, IR_VERSION = 17, 8

@@ -13,10 +13,10 @@ import pytest
 
 from fedminmax.data.splines import KNOTS
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity
-from fedminmax.runs.exports.onnx import write_onnx
-from fedminmax.runs.model import SavedModel
+from fedminmax.exports.onnx import write_onnx
+from fedminmax.exports.saved_model import SavedModel
 from tests.complaints import complaint_of
-from tests.runs.test_saved_model import saved_model
+from tests.exports.saved_models import saved_model
 
 # A gap, an unlisted category, a code and a text for missing values, and far values.
 ROWS = {

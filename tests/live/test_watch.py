@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from fedminmax.core.files import held
+from fedminmax.live import watch as module
+from fedminmax.live.live_run import LiveModel, LiveRun, Stage, without_groups, worst_now
+from fedminmax.live.watch import watch_folder, watch_tables
+from fedminmax.live.watch_network import NewsSoFar, live_run
 from fedminmax.network.server.news import News, PlannedJob
-from fedminmax.runs import watch_tables as module
 from fedminmax.runs.layout import LOCK_FILE, claim_run
-from fedminmax.runs.live import LiveModel, LiveRun, Stage, without_groups, worst_now
-from fedminmax.runs.round_log import RoundRecord
-from fedminmax.runs.watch import watch_folder
-from fedminmax.runs.watch_network import NewsSoFar, live_run
-from fedminmax.runs.watch_tables import watch_tables
+from fedminmax.training.round_record import RoundRecord
 from tests.training.made_up_rounds import made_up_round
 
 GROUPS = ("women", "men", "two people")

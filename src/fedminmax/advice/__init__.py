@@ -1,0 +1,1 @@
+"""Advice before any training: what row counts imply, and what a run costs."""

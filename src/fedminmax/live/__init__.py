@@ -1,0 +1,1 @@
+"""How a run is while it goes on: on tables here, or over a network."""

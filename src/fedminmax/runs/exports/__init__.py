@@ -1,1 +1,0 @@
-"""A trained model for other programs: ONNX and MLflow."""
