@@ -230,7 +230,7 @@ def test_many_groups_are_drawn_in_part_and_listed_in_full(tmp_path: Path) -> Non
 def test_many_sites_are_drawn_in_part_and_listed_in_full(tmp_path: Path) -> None:
     sites = tuple(f"site {number}" for number in range(100))
     census = tuple((number, 1) for number in range(100))
-    run = write_run(tmp_path / "run", sites=sites, census=census, weights_over="sites")
+    run = write_run(tmp_path / "run", site_names=sites, census=census, weights_over="sites")
     report = build_report([read_run(run)])
     figure = report.parts[0].figures[2]
     assert "is the sum of the 41 smallest sites" in figure.caption
