@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Sums
 from fedminmax.core.workspace import model_with
-from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.server.agreement import agree

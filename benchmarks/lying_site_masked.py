@@ -32,8 +32,8 @@ from benchmarks.lying_site import (
     worst_risk,
     write_tables,
 )
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.network.flare.kits import Kits, provision
 from fedminmax.network.secure.answers import Values, reply_of, reply_values, summary_values
 from fedminmax.network.secure.fixed_point import Layout

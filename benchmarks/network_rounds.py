@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from fedminmax.cli.commands.init import init_config
+from fedminmax.config.read import TableConfig, read_config
+from fedminmax.config.sections import ModelSection
 from fedminmax.data.adult import TRAIN, packed_folder, parse_rows, read_packed
-from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
 from fedminmax.data.tables.propose import InitChoices
 from fedminmax.network.flare.local import LocalFederation, local_federation
 from fedminmax.network.server.log import LiveRound
@@ -29,9 +30,9 @@ from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
 
 MODELS = {
-    "logistic": ("fedminmax", ModelChoice("logistic", (), "brier"), 30_000, 50),
-    "fast": ("fedminmax-fast", ModelChoice("logistic", (), "brier"), 30_000, 15),
-    "mlp": ("fedminmax", ModelChoice("mlp", (512, 512, 512, 512), "brier"), 1_000, 15),
+    "logistic": ("fedminmax", ModelSection("logistic", (), "brier"), 30_000, 50),
+    "fast": ("fedminmax-fast", ModelSection("logistic", (), "brier"), 30_000, 15),
+    "mlp": ("fedminmax", ModelSection("mlp", (512, 512, 512, 512), "brier"), 1_000, 15),
 }
 BYTES_PER_PARAMETER = 4
 

@@ -74,7 +74,7 @@ def _measure(config: Path, answer: Connection) -> None:
     """Run in the child."""
     start = time.perf_counter()
     from fedminmax import FedMinMax, Simulation, train
-    from fedminmax.data.tables.config import read_config
+    from fedminmax.config.read import read_config
     from fedminmax.data.tables.load import load_federated_tables
     from fedminmax.losses import brier_loss
     from fedminmax.models import linear

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.config import read_config
 from fedminmax.methods.catalogue import BUILT_IN, CARDS, unusable_methods
 from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.server.run import read_members, run_folder, run_plan

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from experiments.schools.tables import COMPARISONS, MODELS, TABLES
+from fedminmax.config.overrides import Overrides
+from fedminmax.config.read import read_config
 from fedminmax.core.files import write_text
-from fedminmax.data.tables.config import adjusted, read_config
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples, load_federated_tables
 from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.metrics.intervals import MIN_ROWS
@@ -123,7 +124,8 @@ def change_of(rows: Rows, after: NDArray[np.bool_], before: NDArray[np.bool_]) -
 @cache
 def load_rows(folder: Path, table: str, model: str, seed: int) -> tuple[FederatedTables, Numbers]:
     """Return the encoded rows of a split, and whom each test row is of."""
-    config = adjusted(read_config(folder / f"{table}-{model}-minimax-mean.toml"), seed=seed)
+    config = read_config(folder / f"{table}-{model}-minimax-mean.toml")
+    config = Overrides(seed=seed).apply(config)
     tables = load_federated_tables(config)
     numbers = np.concatenate([tables.held_out.rows[part.owner] for part in tables.test])
     if config.schema.person_column is None:

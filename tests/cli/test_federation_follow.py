@@ -8,7 +8,7 @@ import pytest
 from fedminmax.cli.commands import federation
 from fedminmax.cli.commands.federation import follow
 from fedminmax.cli.terminal import Display
-from fedminmax.data.tables.config import read_config
+from fedminmax.config.read import read_config
 from fedminmax.network.server.log import Event, LiveRound, NetworkRound, Notice
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
 from tests.network.network_problem import plan_of, write_tables

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.read import read_config
 from fedminmax.core.privacy.ledger import read_ledger, write_line
-from fedminmax.data.tables.config import read_config
 from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
 from fedminmax.network.site.settings import SiteSettings

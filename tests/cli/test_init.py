@@ -6,9 +6,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fedminmax.data.tables.config import read_config
+from fedminmax.config.read import read_config
+from fedminmax.config.schema import PROPOSED_MISSING_VALUES, Feature, Kind, Protected
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.data.tables.schema import PROPOSED_MISSING_VALUES, Feature, Kind, Protected
 from tests.cli.command import complaint, fedminmax
 from tests.cli.hospitals import write_hospitals
 from tests.cli.in_process import complaint_here, run_here

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedminmax import load_model
+from fedminmax.config.read import read_config
 from fedminmax.core.validation import TIE
-from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.load import load_federated_tables
 from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospitals
 from tests.cli.in_process import complaint_here, run_here

@@ -11,8 +11,9 @@ import pytest
 
 from fedminmax.cli.arguments.reproduce import SYNTHETIC_METHODS
 from fedminmax.cli.main import build_parser
-from fedminmax.data.tables.config_checks import check_sections
-from fedminmax.data.tables.config_sections import ConfigSections
+from fedminmax.config.checks import check_sections
+from fedminmax.config.messages import validated
+from fedminmax.config.sections import ConfigSections, resolved
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.flare.federation_file import read_federation_file
 from tests.cli.hospitals import write_config
@@ -69,7 +70,7 @@ def test_parts_of_configurations_are_valid(tmp_path: Path) -> None:
         for block in blocks_of(page):
             if block.language == "toml":
                 sections: dict[str, Any] = base | tomllib.loads(block.text)
-                check_sections(ConfigSections.model_validate(sections))
+                check_sections(validated(resolved(sections), ConfigSections))
 
 
 def test_the_federation_on_the_page_is_valid(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
+from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.core.models import Mixture, linear_or_mlp
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding, Scale
-from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.exports.saved_model import SavedModel
 
 FEATURES = (

@@ -23,10 +23,10 @@ from fedminmax.cli.commands.advise import print_advice
 from fedminmax.cli.commands.evaluate import print_evaluated
 from fedminmax.cli.commands.train import print_spread, print_trained
 from fedminmax.cli.terminal import wide_console
+from fedminmax.config.sections import ReportSection
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.messages import Census
 from fedminmax.core.privacy.mechanism import Privacy
-from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.findings.records import PrivacyOfRun, Results
 from fedminmax.live.live_run import LiveModel, LiveRun, LiveSite, Stage
 from fedminmax.methods.catalogue import CARDS

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.data.tables.config import read_config
+from fedminmax.config.read import read_config
 from fedminmax.network.flare.coordinator import read_job
 from fedminmax.network.flare.kits import COORDINATOR, ONE_PERSON, write_site_settings
 from fedminmax.network.flare.local import LocalFederation, local_federation

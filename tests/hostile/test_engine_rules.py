@@ -23,8 +23,8 @@ from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 from nvflare.private.fed.server.server_commands import ServerCommands
 
+from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.config import read_config
 from fedminmax.network.flare import allow_list, rules, wire_types
 from fedminmax.network.flare.allow_list import RefusalLog, check_engine_version, refusal
 from fedminmax.network.flare.commands import _command_problem, _register_processor

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.read import read_config
 from fedminmax.core.messages import Sums
-from fedminmax.data.tables.config import read_config
 from fedminmax.network.flare.local import LocalFederation
 from fedminmax.network.wire.plan import PlannedRun
 from tests.integration.disturbed_runs import finished_rounds

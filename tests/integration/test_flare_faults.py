@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedminmax.data.tables.config import read_config
+from fedminmax.config.read import read_config
 from fedminmax.network.flare.local import SERVER, LocalFederation
 from fedminmax.network.server.log import Notice
 from fedminmax.network.wire.plan import PlannedRun, SiteRules

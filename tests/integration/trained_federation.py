@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedminmax.data.tables.config import read_config
+from fedminmax.config.read import read_config
 from fedminmax.network.flare.kits import ONE_PERSON
 from fedminmax.network.flare.local import LocalFederation, local_federation
 from fedminmax.network.server.log import LiveRound

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from fedminmax.data.tables.config import TableConfig, read_config
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.network.site.masking import Credentials
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedminmax.data.tables.config import TableConfig, read_config
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server.transport import NO_LIMITS, Answer
 from fedminmax.network.site.settings import SiteSettings

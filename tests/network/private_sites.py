@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from fedminmax.config.read import TableConfig
 from fedminmax.core.messages import Order, RoundKey
 from fedminmax.core.privacy.mechanism import Privacy
-from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.site_summary import summarise
 from fedminmax.network.secure.answers import Values

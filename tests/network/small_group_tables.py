@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedminmax.data.tables.config import TableConfig, read_config
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
 
 YOUNG, OLD = 40, 70

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.data.tables.config import read_config
+from fedminmax.config.read import read_config
 from fedminmax.network.server.agreement import agree
 from fedminmax.network.site.policy import read_own_rows
 from fedminmax.network.site.settings import SiteSettings

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from fedminmax.config.sections import ModelSection
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.messages import Order, Sums
-from fedminmax.data.tables.config import ModelChoice
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.secure.answers import Values
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
@@ -32,8 +32,8 @@ from tests.network.network_problem import SITES, DirectTransport
 
 # Sums of rows, with curvature, local epochs, two questions in a round.
 ONLY_SUMS = ("fedminmax", "fedminmax-fast", "fedavg", "group-scaff-pd")
-LOGISTIC = ModelChoice("logistic", (), "brier")
-SPLINE = ModelChoice("spline", (), "cross_entropy", 1e-2)
+LOGISTIC = ModelSection("logistic", (), "brier")
+SPLINE = ModelSection("spline", (), "cross_entropy", 1e-2)
 FEDMINMAX = PlannedRun("fedminmax", {}, 3)
 
 
@@ -47,7 +47,7 @@ FEDMINMAX = PlannedRun("fedminmax", {}, 3)
     ],
 )
 def test_masked_totals_lead_to_the_same_models(
-    key: str, model: ModelChoice, tmp_path: Path
+    key: str, model: ModelSection, tmp_path: Path
 ) -> None:
     masked = masked_plan(listed_config(tmp_path), SITES, PlannedRun(key, {}, 3))
     masked = replace(masked, validation=0.2, model=model)

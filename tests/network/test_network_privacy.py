@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
+from fedminmax.config.sections import PrivacySection
 from fedminmax.core.messages import Order
 from fedminmax.core.privacy import mechanism as mechanism_module
 from fedminmax.core.privacy.accountant import noise_multiplier
 from fedminmax.core.privacy.mechanism import SMALL_PART, Unit
-from fedminmax.data.tables.config import PrivacyChoice
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.network.secure.messages import Ask, from_bytes, to_bytes
@@ -82,7 +82,7 @@ def test_without_the_draws_it_is_the_clipped_simulation(
     promise = replace(PROMISE, unit=unit, epsilon=50.0)
     plan = private_plan(config, promise, run)
     assert run_plan(plan, FourSites(tmp_path), tmp_path / "run").error is None
-    choice = PrivacyChoice(promise.epsilon, promise.delta, clip=promise.clip, unit=unit)
+    choice = PrivacySection(promise.epsilon, promise.delta, clip=promise.clip, unit=unit)
     tables = load_federated_tables(replace(config, privacy=choice))
     task = task_of(plan, tables.encoding)
     sites = [

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from fedminmax.config.read import TableConfig, read_config
+from fedminmax.config.sections import MethodSection
 from fedminmax.core.bounds import rounded_rate, safe_learning_rate
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
-from fedminmax.data.tables.config import MethodChoice, TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
@@ -21,8 +22,8 @@ from fedminmax.runs.plan import federate, plan_table_runs
 from tests.network.network_problem import write_tables
 
 
-def chosen(name: str, baseline: str | None = "fedavg", **options: str) -> MethodChoice:
-    return MethodChoice(
+def chosen(name: str, baseline: str | None = "fedavg", **options: str) -> MethodSection:
+    return MethodSection(
         name, options, 20, participation=0.5, baseline=baseline, iterate=Iterate.LAST
     )
 

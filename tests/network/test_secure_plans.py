@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.data.tables.config import read_config
+from fedminmax.config.read import read_config
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import (
     ALL_SITES,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedminmax.data.tables.config import TableConfig
+from fedminmax.config.read import TableConfig
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.wire.plan import NetworkPlan, SiteRules
 from fedminmax.runs.collect import collect_network_run
@@ -33,7 +33,7 @@ def run_between_sites(
     site_rules: SiteRules = AT_ONCE,
 ) -> NetworkRun:
     """Do all but the collecting, with sites in this process."""
-    record = FederationRecord("", config, kit=None, sites=SITES, rounds=None, site_rules=site_rules)
+    record = FederationRecord("", config, kit=None, sites=SITES, site_rules=site_rules)
     record = open_federation_run(folder, record)
     content = record.read_config()
     plan, fetched = plan_of(record, content), folder / PLACE / "results"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.overrides import Overrides
 from fedminmax.findings.records import Results
 from fedminmax.network.wire.plan import SiteRules
 from fedminmax.network.wire.plan_checks import RUN_NAME
@@ -25,7 +26,7 @@ from tests.runs.run_folders import GROUPS, results
 @pytest.fixture
 def record(tmp_path: Path) -> FederationRecord:
     return FederationRecord(
-        "", write_tables(tmp_path), kit=None, sites=SITES, rounds=None, site_rules=SiteRules()
+        "", write_tables(tmp_path), kit=None, sites=SITES, site_rules=SiteRules()
     )
 
 
@@ -66,7 +67,7 @@ def test_another_configuration_is_refused(record: FederationRecord, folder: Path
         assert difference in message
 
     refused(replace(record, sites=SITES[:2]), "sites is")
-    refused(replace(record, rounds=7), "runs is")
+    refused(replace(record, overrides=Overrides(rounds=7)), "runs is")
     text = record.config.read_text()
     for old, new, difference in (
         ("seed = 3", "seed = 4", "seed is 3 there and 4 here"),
@@ -111,7 +112,7 @@ def test_patience_may_change(record: FederationRecord, folder: Path) -> None:
 
 
 def test_rounds_that_were_asked_for_are_those_of_the_plan(record: FederationRecord) -> None:
-    longer = replace(record, run="r", rounds=7)
+    longer = replace(record, run="r", overrides=Overrides(rounds=7))
     assert [run.rounds for run in plan_of(longer, longer.read_config()).runs] == [7]
     given = replace(record, run="r")
     assert [run.rounds for run in plan_of(given, given.read_config()).runs] == [3]

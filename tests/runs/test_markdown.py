@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from fedminmax.config.sections import ReportSection
 from fedminmax.core.text import markdown_table, markdown_text
 from fedminmax.data.tables.census import CensusFile
-from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.findings.records import Results
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.runs.card import write_card

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.overrides import Overrides
 from fedminmax.core.errors import InputError
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.wire.plan import ALL_SITES, SiteRules
@@ -21,7 +22,7 @@ def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
     config.write_text(config.read_text() + "[federation]\nsecure_aggregation = true\n")
     folder = tmp_path / "run"
     record = FederationRecord(
-        "", config, kit=None, sites=SITES, rounds=None, site_rules=SiteRules(give_up_after=0.0)
+        "", config, kit=None, sites=SITES, site_rules=SiteRules(give_up_after=0.0)
     )
     record = open_federation_run(folder, record)
     content = record.read_config()
@@ -67,9 +68,8 @@ def test_what_cannot_be_masked_is_refused_before_anything_starts(
         config,
         kit=None,
         sites=sites,
-        rounds=None,
         site_rules=SiteRules(),
-        secure_aggregation=True,
+        overrides=Overrides(secure_aggregation=True),
     )
     with pytest.raises(InputError, match=f"secure_aggregation: .*{reason}"):
         open_federation_run(tmp_path / "run", record)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.overrides import Overrides
 from fedminmax.network.wire.plan import SiteRules
 from fedminmax.runs.federation_record import FederationRecord
 from fedminmax.runs.results import finished_results
@@ -37,8 +38,7 @@ def test_the_command_line_says_when_to_stop(tmp_path: Path) -> None:
         fast_config(tmp_path),
         kit=None,
         sites=SITES,
-        rounds=None,
         site_rules=SiteRules(),
-        gap=0.5,
+        overrides=Overrides(optimality_gap=0.5),
     )
     assert record.read_config().method.options["gap"] == "0.5"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.data.tables.config import read_config
+from fedminmax.config.read import read_config
 from fedminmax.findings.records import SiteOfRun
 from fedminmax.network.server.agreement import AGREEMENT_FILE, agree
 from fedminmax.network.wire.codec import RefusedError

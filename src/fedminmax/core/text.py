@@ -11,6 +11,7 @@ and links) are escaped with a backslash.
 import math
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from numbers import Integral, Real
 
 # Characters that are always special, and those that are special only in some positions: emphasis
@@ -20,6 +21,9 @@ IN_PLACES = r"(?<=\S)\*|\*(?=\S)|(?<!\w)_|_(?!\w)|&(?=[#\w])|:(?=//)|(?<=www)\."
 SPECIAL = re.compile(f"{ALWAYS}|{IN_PLACES}")
 # Starts a list, a rule or a heading's underline at the beginning of a line.
 START = re.compile(r"^([-+*=]|[0-9]+[.)](?=\s|$))")
+
+# The most names that a message lists.
+MAX_NAMES = 8
 
 
 def counted(amount: int, one: str, many: str | None = None) -> str:
@@ -107,3 +111,24 @@ def listed(names: Sequence[str]) -> str:
     ''
     """
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Quote names for a message, the first few of many.
+
+    >>> quoted(["a", "b"])
+    "'a', 'b'"
+    """
+    shown = ", ".join(f"'{name}'" for name in names[:MAX_NAMES])
+    more = len(names) - MAX_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Return a hint if a known name is close to this one, else the known names.
+
+    >>> did_you_mean("tagret", ["target", "seed"])
+    "did you mean 'target'?"
+    """
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"there is {quoted(known) or 'nothing'}"

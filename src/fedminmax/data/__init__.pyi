@@ -1,8 +1,8 @@
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.adult import load_adult
 from fedminmax.data.fashion_mnist import load_fashion_mnist
 from fedminmax.data.partition import Setting, partition_by_dirichlet, partition_by_setting
 from fedminmax.data.synthetic import draw_synthetic
-from fedminmax.data.tables.config import TableConfig, read_config
 
 __all__ = [
     "Setting",

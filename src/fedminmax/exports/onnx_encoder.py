@@ -16,11 +16,11 @@ import polars as pl
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from fedminmax.config.schema import Kind, Schema
+from fedminmax.config.spellings import spellings
 from fedminmax.data.splines import HEIGHT
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
 from fedminmax.data.tables.parse_columns import missing_codes
-from fedminmax.data.tables.schema import Kind, Schema
-from fedminmax.data.tables.values import spellings
 
 ML_DOMAIN, ML_OPSET = "ai.onnx.ml", 3
 

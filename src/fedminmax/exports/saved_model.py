@@ -18,13 +18,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from fedminmax.config.file_format import PLAIN, FileFormat
+from fedminmax.config.sections import ModelSection
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.core.models import Mixture, linear_or_mlp, single_model
-from fedminmax.data.tables.config import ModelChoice
 from fedminmax.data.tables.encode import encode_features
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
-from fedminmax.data.tables.file_format import PLAIN, FileFormat
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.read_file import Table, table_from
 from fedminmax.metrics.score_rows import predictions
@@ -110,7 +110,7 @@ class SavedModel:
 def mixed_model(
     models: Sequence[nn.Module],
     encoding: Encoding,
-    choice: ModelChoice,
+    choice: ModelSection,
     iterate: str,
     file_format: FileFormat,
 ) -> SavedModel:

@@ -9,7 +9,8 @@ rounds and iterate, or the same server that looks ahead, so that what differs is
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedminmax.data.tables.config import MethodChoice, TableConfig
+from fedminmax.config.read import TableConfig
+from fedminmax.config.sections import MethodSection
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import DEFAULT_ROUNDS
@@ -75,7 +76,7 @@ def _secure_aggregation(
     return SecureAggregation(least, same_sites=False)
 
 
-def planned_runs(choice: MethodChoice) -> tuple[PlannedRun, ...]:
+def planned_runs(choice: MethodSection) -> tuple[PlannedRun, ...]:
     """Return the method's run, and the baseline's unless there is none or it is the same."""
     card = CARDS[choice.name]
     options = dict(choice.options)

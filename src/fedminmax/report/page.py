@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from pydantic import ValidationError
 
 from fedminmax.advice.counts import Advice
+from fedminmax.config.messages import validated
+from fedminmax.config.sections import ReportSection
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted, listed
-from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.report.advice_figure import groups_table, mixes_figure, mixes_of_run
 from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.census import census_figure
@@ -98,8 +98,8 @@ def about(run: Run) -> About:
 
 def _stated(content: Mapping[str, Any]) -> ReportSection:
     try:
-        return ReportSection.model_validate(content.get("report", {}))
-    except ValidationError:
+        return validated(content.get("report", {}), ReportSection)
+    except InputError:
         return ReportSection()
 
 

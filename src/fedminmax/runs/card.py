@@ -7,11 +7,11 @@ figures by group cover the test rows, the change from the baseline, and personal
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedminmax.config.sections import ReportSection
 from fedminmax.core.files import write_text
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.text import counted, duration_text, markdown_table, markdown_text
 from fedminmax.data.tables.census import CensusFile
-from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.exports.saved_model import SavedModel
 from fedminmax.findings.records import ChangeOfRun, Measured, Results
 from fedminmax.methods.card import MethodCard

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from fedminmax.config.read import TableConfig
+from fedminmax.config.sections import ReportSection
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_copy, write_json
 from fedminmax.core.json_log import JsonLog
 from fedminmax.core.text import counted
 from fedminmax.data.tables.census import FORMAT, CensusFile
-from fedminmax.data.tables.config import TableConfig
-from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.data.tables.groups import GroupKey
 from fedminmax.data.tables.load import size_warnings, small_group_remarks
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model

@@ -11,9 +11,10 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from fedminmax import __version__
+from fedminmax.config.overrides import NO_OVERRIDES, Overrides
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
-from fedminmax.data.tables.config import TableConfig, adjusted, read_config
 from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.wire.plan import NetworkPlan, SiteRules, plan_adapter
 from fedminmax.network.wire.plan_checks import noise_fault, privacy_fault, secure_aggregation_fault
@@ -45,25 +46,12 @@ class FederationRecord:
     _: KW_ONLY
     kit: Path | None
     sites: tuple[str, ...]
-    rounds: int | None
     site_rules: SiteRules
-    validation: float | None = None
-    patience: int | None = None
-    gap: float | None = None
-    certify: bool = False
-    secure_aggregation: bool | None = None
+    overrides: Overrides = NO_OVERRIDES
 
     def read_config(self) -> TableConfig:
         """Read the configuration, with the options of the command applied."""
-        config = adjusted(
-            read_config(self.config),
-            rounds=self.rounds,
-            validation=self.validation,
-            patience=self.patience,
-            gap=self.gap,
-            certify=self.certify,
-            secure_aggregation=self.secure_aggregation,
-        )
+        config = self.overrides.apply(read_config(self.config))
         if self.kit is not None:
             check_for_sites(config)
         return config
@@ -109,13 +97,14 @@ def with_masks_decided(
 
     A run that began keeps what it began with, whatever the default is now.
     """
-    said = record.secure_aggregation
-    if said is None:
+    requested = record.overrides.secure_aggregation
+    if requested is None:
         # Whether a privacy guarantee can be kept depends on what is decided here.
-        said = read_config(record.config).secure_aggregation
-    if said is None and (folder / PLACE / RECORD_FILE).exists():
-        said = read_federation_record(folder).secure_aggregation
-    return replace(record, secure_aggregation=default if said is None else said)
+        requested = read_config(record.config).secure_aggregation
+    if requested is None and (folder / PLACE / RECORD_FILE).exists():
+        requested = read_federation_record(folder).overrides.secure_aggregation
+    masked = default if requested is None else requested
+    return replace(record, overrides=replace(record.overrides, secure_aggregation=masked))
 
 
 def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedminmax.config.read import TableConfig
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.task import Task
 from fedminmax.core.validation import NOT_MEASURED
 from fedminmax.core.workspace import model_with
-from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.sources import read_source
 from fedminmax.exports.saved_model import SavedModel, mixed_model

@@ -17,18 +17,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedminmax.config.file_format import FormatChanges
+from fedminmax.config.read import Source, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.small_groups import MERGED_NAME
-from fedminmax.core.text import counted
-from fedminmax.data.tables.config import Source, read_config
+from fedminmax.core.text import counted, quoted
 from fedminmax.data.tables.encode import distance_warnings, drop_unknown_groups, encode
-from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.read_file import name_without_ending
 from fedminmax.data.tables.sources import format_of_file, read_source
-from fedminmax.data.tables.wording import listed
 from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.findings.records import (
     NOT_MEASURED,
@@ -322,7 +321,7 @@ def measure_personal(
     notes = []
     if others:
         notes.append(
-            f"test rows of {listed(others)} belong to no site: personal models are not measured "
+            f"test rows of {quoted(others)} belong to no site: personal models are not measured "
             "on them"
         )
     if not measured:
@@ -372,14 +371,14 @@ def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -
             warnings.append(_skipped_text(part.source, unknown))
     if skipped and not any(map(len, examples)):
         raise InputError(
-            f"no row is of a group that training saw ({listed(saved.groups)}); the groups are "
-            f"{listed(list(skipped))}: give rows of the trained groups"
+            f"no row is of a group that training saw ({quoted(saved.groups)}); the groups are "
+            f"{quoted(list(skipped))}: give rows of the trained groups"
         )
     return MeasuredFiles(measure(saved, examples), dict(skipped), tuple(warnings))
 
 
 def _skipped_text(source: str, unknown: Mapping[str, int]) -> str:
-    names = listed([f"{name} ({rows:,})" for name, rows in unknown.items()])
+    names = quoted([f"{name} ({rows:,})" for name, rows in unknown.items()])
     return (
         f"{source}: {counted(sum(unknown.values()), 'row is', 'rows are')} skipped, because "
         f"training had no row of such groups: {names}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedminmax.config.read import TableConfig
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
@@ -22,7 +23,6 @@ from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workers import usable_device
 from fedminmax.data.tables.census import CensusFile
-from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
 from fedminmax.findings.records import MethodOfRun, ValidationOfRun

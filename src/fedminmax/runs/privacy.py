@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedminmax.config.read import TableConfig
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_secret
 from fedminmax.core.privacy.ledger import (
@@ -25,7 +26,6 @@ from fedminmax.core.privacy.ledger import (
 )
 from fedminmax.core.privacy.mechanism import Mechanism, Privacy, Unit
 from fedminmax.core.text import counted
-from fedminmax.data.tables.config import TableConfig
 from fedminmax.findings.records import PrivacyOfRun, Results
 from fedminmax.network.secure.noisy_answers import mechanism_of_plan
 from fedminmax.network.server.agreement import Agreed

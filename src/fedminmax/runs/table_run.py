@@ -13,13 +13,13 @@ from torch import Tensor
 
 from fedminmax import __version__
 from fedminmax.advice.advise import task_of_tables
+from fedminmax.config.read import TableConfig
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.json_log import JsonLog
 from fedminmax.data.tables.census import FORMAT, census_of
-from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out

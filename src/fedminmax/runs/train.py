@@ -12,11 +12,13 @@ from collections.abc import Generator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from fedminmax.config.overrides import Overrides
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.census import census_of
-from fedminmax.data.tables.config import TableConfig, adjusted, read_config
 from fedminmax.data.tables.config_text import with_seed
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.exports.saved_model import SavedModel, load_model
@@ -94,13 +96,8 @@ def train_tables(
     config: str | Path | TableConfig,
     *,
     folder: str | Path | None = None,
-    rounds: int | None = None,
-    seed: int | None = None,
-    validation: float | None = None,
-    patience: int | None = None,
-    gap: float | None = None,
-    certify: bool = False,
     device: str = "cpu",
+    **overrides: Any,
 ) -> TrainedTables:
     """Train the method of a configuration and its baseline, as `fedminmax train` does.
 
@@ -108,24 +105,12 @@ def train_tables(
         config: a `fedminmax.toml` (`fedminmax init` writes one), or what ``read_config`` read.
         folder: the run folder; interrupt the call at any time, and the same call continues from
             there. None writes no files.
-        rounds: overrides the configuration, as do the following arguments.
-        seed: of the split into training and test rows, and of all other randomness.
-        validation: the share of rows to choose the round by.
-        patience: stop after this many consecutive rounds without improvement on validation rows.
-        gap: stop when no more than this share of the worst risk is left to gain.
-        certify: prove how low the worst group's training risk can be.
         device: where to train, such as "cpu" or "cuda".
+        overrides: settings that replace those of the configuration, as ``Overrides`` has them:
+            rounds, seed, validation, patience, optimality_gap, certify.
     """
     read = config if isinstance(config, TableConfig) else read_config(config)
-    read = adjusted(
-        read,
-        rounds=rounds,
-        seed=seed,
-        validation=validation,
-        patience=patience,
-        gap=gap,
-        certify=certify,
-    )
+    read = Overrides(**overrides).apply(read)
     if folder is not None and not read.text:
         raise InputError(
             "a run folder keeps the configuration's file, and this one has none; give what "

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import polars as pl
 
-from fedminmax.data.tables.config import read_config
+from fedminmax.config.read import read_config
+from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
 from fedminmax.data.tables.read_file import Table
-from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
 
 NORTH = """age,sex,ward,smoker,ill
 30,Female,a,yes,no

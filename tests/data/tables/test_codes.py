@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 import torch
 
+from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
 from tests.cli.command import fedminmax
 from tests.data.tables.clinics import INIT, recoded, write_clinics

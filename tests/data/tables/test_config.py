@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedminmax.data.tables.config import MethodChoice, ModelChoice, Source, read_config
-from fedminmax.data.tables.wording import toml_key, toml_string
+from fedminmax.config.messages import toml_key, toml_string
+from fedminmax.config.read import Source, read_config
+from fedminmax.config.sections import MethodSection, ModelSection
 from fedminmax.methods.catalogue import CARDS
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import SCHEMA, write_config
@@ -28,8 +29,8 @@ def test_a_whole_configuration(tmp_path: Path) -> None:
     )
     assert config.test == ()
     assert (config.held_out, config.seed, config.format.delimiter) == (0.0, 0, "auto")
-    assert config.model == ModelChoice("logistic", (), "brier")
-    assert config.method == MethodChoice(
+    assert config.model == ModelSection("logistic", (), "brier")
+    assert config.method == MethodSection(
         "fedminmax", {"epsilon": "0.01"}, 10, participation=1.0, baseline="fedavg"
     )
 
@@ -41,18 +42,18 @@ def test_what_is_left_open_depends_on_the_method(tmp_path: Path) -> None:
     linear = ('classes = ["no", "yes"]', 'task = "regression"')
     network = ('kind = "logistic"', 'kind = "mlp"\nhidden = [3]')
     config = read_config(write_config(tmp_path, nothing))
-    assert config.model == ModelChoice("logistic", (), "brier", 0.0)
+    assert config.model == ModelSection("logistic", (), "brier", 0.0)
     assert (config.method.rounds, config.method.baseline) == (500, "fedavg")
     config = read_config(write_config(tmp_path, nothing, unnamed))
-    assert config.model == ModelChoice("logistic", (), "cross_entropy", 1e-4)
+    assert config.model == ModelSection("logistic", (), "cross_entropy", 1e-4)
     assert config.method.name == "fedminmax-fast"
     assert (config.method.rounds, config.method.baseline) == (200, "fedavg-fast")
     assert config.patience is None
     regression = (linear, ('kind = "logistic"', 'kind = "linear"'))
     config = read_config(write_config(tmp_path, nothing, unnamed, *regression))
-    assert config.model == ModelChoice("linear", (), "squared_error", 1e-6)
+    assert config.model == ModelSection("linear", (), "squared_error", 1e-6)
     config = read_config(write_config(tmp_path, nothing, unnamed, network))
-    assert config.model == ModelChoice("mlp", (3,), "brier", 0.0)
+    assert config.model == ModelSection("mlp", (3,), "brier", 0.0)
     assert (config.validation, config.patience) == (0.1, 30)
 
 

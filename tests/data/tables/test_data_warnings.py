@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedminmax.config.read import read_config
+from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.core.exact_sums import NO_ROWS, exact_sums
 from fedminmax.data.tables.between_sites import unit_warnings
-from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.data_warnings import leak_warnings, protected_copy_warnings
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.parse_rows import parse_rows
-from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.data.tables.site_summary import SiteSummary
 from tests.data.tables.small_tables import table_of
 

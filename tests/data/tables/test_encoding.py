@@ -15,6 +15,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.core.examples import concatenate
 from fedminmax.data.tables.encode import encode, encode_features
 from fedminmax.data.tables.encoding import (
@@ -25,7 +26,6 @@ from fedminmax.data.tables.encoding import (
 )
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_features, parse_rows
 from fedminmax.data.tables.read_file import Table
-from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.data.tables.site_summary import SiteSummary, summarise
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import SCHEMA, table_of

@@ -8,22 +8,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedminmax.data.tables.config import Source, read_config
+from fedminmax.config.file_format import FileFormat, FormatChanges
+from fedminmax.config.read import Source, read_config
+from fedminmax.config.schema import Feature, Kind, Schema, Target
 from fedminmax.data.tables.config_text import config_text
-from fedminmax.data.tables.file_format import (
-    FileFormat,
-    FormatChanges,
-    guess_date_format,
-    guess_number_format,
-    number_hint,
-)
 from fedminmax.data.tables.infer import guess_feature
 from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.data.tables.notation import guess_date_format, guess_number_format, number_hint
 from fedminmax.data.tables.outliers import outlier_rows
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.propose import InitChoices, Proposal, propose
 from fedminmax.data.tables.read_file import read_table
-from fedminmax.data.tables.schema import Feature, Kind, Schema, Target
 from fedminmax.data.tables.sources import read_source
 from fedminmax.network.site.policy import read_own_rows
 from fedminmax.network.site.settings import SiteSettings

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from fedminmax.config.schema import MissingGroup, Protected, Schema, Target
 from fedminmax.data.tables.groups import (
     LEFT_OUT,
     MERGED_VALUE,
@@ -13,7 +14,6 @@ from fedminmax.data.tables.groups import (
     parse_groups,
     sort_groups,
 )
-from fedminmax.data.tables.schema import MissingGroup, Protected, Schema, Target
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import table_of
 

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
+from fedminmax.config.schema import Feature, Kind, Protected
 from fedminmax.data.tables.infer import Rare, guess_feature, guess_protected, guess_target
-from fedminmax.data.tables.schema import Feature, Kind, Protected
 
 SPREAD = [str(n) for n in range(18, 90)]
 

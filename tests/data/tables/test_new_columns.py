@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedminmax.data.tables.config import read_config
+from fedminmax.config.read import read_config
+from fedminmax.config.schema import Kind
 from fedminmax.data.tables.infer import guess_feature
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.parse_columns import numbers_in
-from fedminmax.data.tables.schema import Kind
 from tests.cli.command import fedminmax
 from tests.data.tables.clinics import CLINICS, INIT, Change, draw_clinic, write_clinics
 

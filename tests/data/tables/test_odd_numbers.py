@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedminmax.data.tables.config import read_config
+from fedminmax.config.read import read_config
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
 from fedminmax.data.tables.outliers import codes_for_missing
 from tests.cli.command import fedminmax

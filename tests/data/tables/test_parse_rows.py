@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows, parse_features, parse_rows
 from fedminmax.data.tables.read_file import read_table
-from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import SCHEMA, table_of
 

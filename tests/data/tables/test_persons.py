@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.randomness import Purpose
 from fedminmax.data.strata import number_of_name, split_persons
-from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.site.policy import read_own_rows

@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fedminmax.data.tables.file_format import AUTO, FileFormat
+from fedminmax.config.file_format import AUTO, FileFormat
 from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.read_file import read_table, table_from
 from tests.complaints import complaint_of

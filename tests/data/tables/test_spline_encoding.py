@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.data.splines import HEIGHT, KNOTS
 from fedminmax.data.tables.encode import encode
 from fedminmax.data.tables.encoding import (
@@ -23,7 +24,6 @@ from fedminmax.data.tables.encoding import (
     row_lengths,
 )
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
-from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.data.tables.site_summary import summarise
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import table_of

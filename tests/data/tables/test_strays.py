@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedminmax.data.tables.config import read_config
+from fedminmax.config.read import read_config
 from tests.cli.command import fedminmax
 from tests.data.tables.clinics import INIT, Change, write_clinics
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedminmax.data.tables.config import TableConfig, read_config
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server import agreement as agreement_module
 from fedminmax.network.server.agreement import AGREEMENT_FILE, agree, read_agreement

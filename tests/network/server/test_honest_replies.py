@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedminmax.data.tables.config import ModelChoice, read_config
+from fedminmax.config.read import read_config
+from fedminmax.config.sections import ModelSection
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.server.agreement import agree
 from fedminmax.network.server.remote import RemoteFederation
@@ -33,14 +34,14 @@ LONG = {
     "qfedavg": {"q": "10", "epochs": "1"},
 }
 MODELS = {
-    "brier": ModelChoice("logistic", (), "brier"),
-    "cross_entropy": ModelChoice("logistic", (), "cross_entropy", ridge=0.3),
-    "network": ModelChoice("mlp", (3,), "cross_entropy"),
+    "brier": ModelSection("logistic", (), "brier"),
+    "cross_entropy": ModelSection("logistic", (), "cross_entropy", ridge=0.3),
+    "network": ModelSection("mlp", (3,), "cross_entropy"),
 }
 
 
 def train_over_bytes(
-    folder: Path, run: PlannedRun, sites: str, model: ModelChoice = MODELS["brier"]
+    folder: Path, run: PlannedRun, sites: str, model: ModelSection = MODELS["brier"]
 ) -> None:
     """Every round takes all replies, and the run ends with the simulation's model."""
     config = read_config(write_tables(folder, SHARES[sites], rows_as=3))

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from safetensors.torch import load, save
 from torch import Tensor
 
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.examples import Examples
-from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server.agreement import agree
 from fedminmax.network.server.measure import Measured, measure, read_measured, write_measured

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
+from fedminmax.config.read import TableConfig
 from fedminmax.core.small_groups import MERGED_NAME
-from fedminmax.data.tables.config import TableConfig
 from fedminmax.network.server.agreement import agree
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.site.site import Site

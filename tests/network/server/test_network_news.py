@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.read import read_config
 from fedminmax.core.privacy.mechanism import Privacy, Unit
-from fedminmax.data.tables.config import read_config
 from fedminmax.network.server.agreement import AGREEMENT_FILE
 from fedminmax.network.server.log import (
     BYTES_OF_LAST_ROUNDS,

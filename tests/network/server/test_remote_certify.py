@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedminmax.config.read import read_config
+from fedminmax.config.sections import LossName, ModelSection
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.messages import Order, RoundKey
-from fedminmax.data.tables.config import ModelChoice, read_config
 from fedminmax.network.server.run import (
     ProofResult,
     read_members,
@@ -38,9 +39,9 @@ RUNS = [
 ]
 
 
-def job(folder: Path, *, loss: str = "cross_entropy") -> NetworkPlan:
+def job(folder: Path, *, loss: LossName = "cross_entropy") -> NetworkPlan:
     plan = plan_of(read_config(write_tables(folder)), RUNS, AT_ONCE)
-    return replace(plan, model=ModelChoice("logistic", (), loss, 1e-2), certify=True)
+    return replace(plan, model=ModelSection("logistic", (), loss, 1e-2), certify=True)
 
 
 def proof_after(folder: Path, plan: NetworkPlan, transport: DirectTransport) -> ProofResult:

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fedminmax.advice.cost import message_bytes
+from fedminmax.config.read import read_config
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
-from fedminmax.data.tables.config import read_config
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.log import ROUNDS_FILE, read_network_rounds

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from fedminmax.config.read import read_config
+from fedminmax.config.sections import ModelSection
 from fedminmax.core.messages import Sums
-from fedminmax.data.tables.config import ModelChoice, read_config
 from fedminmax.network.server import run
 from fedminmax.network.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
 from fedminmax.network.server.run import read_members, read_outcome, run_folder, run_plan
@@ -210,7 +211,7 @@ def test_local_training_of_a_network_is_compared_with_the_others(
     config = read_config(write_tables(tmp_path))
     site_rules = replace(AT_ONCE, largest_step_ratio=ratio)
     plan = plan_of(config, [PlannedRun("fedavg", {"epochs": "1"}, 2)], site_rules)
-    plan = replace(plan, model=ModelChoice("mlp", (3,), "brier"))
+    plan = replace(plan, model=ModelSection("mlp", (3,), "brier"))
     transport = FaultyTransport(tmp_path, spoiled(lambda r: replace(r, step=r.step * 1e7)))
     run_plan(plan, transport, tmp_path / "run")
     assert rounds_of(tmp_path, plan)[0].took_part == took_part

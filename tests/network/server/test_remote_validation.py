@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedminmax.config.read import read_config
 from fedminmax.core.bounds import row_limits
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.validation import LossSums
-from fedminmax.data.tables.config import read_config
 from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.network.server.run import (

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from fedminmax.config.read import read_config
 from fedminmax.core import files
-from fedminmax.data.tables.config import read_config
 from fedminmax.network.server.disk import RESERVE_BYTES, cannot_save
 from fedminmax.network.server.log import ROUNDS_FILE
 from fedminmax.network.server.run import (

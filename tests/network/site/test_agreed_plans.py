@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.read import TableConfig, read_config
+from fedminmax.config.sections import ModelSection
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
 from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.site.policy import read_rows
 from fedminmax.network.site.preview import agree_to
@@ -33,7 +34,7 @@ REFUSED: dict[str, Change] = {
     ),
     "another method": lambda plan: replace(plan, runs=(PlannedRun("fedavg", {}, 3),)),
     "a further run": lambda plan: replace(plan, runs=(*plan.runs, PlannedRun("fedavg", {}, 3))),
-    "another model": lambda plan: replace(plan, model=ModelChoice("mlp", (4,), "brier")),
+    "another model": lambda plan: replace(plan, model=ModelSection("mlp", (4,), "brier")),
     "other held-out rows": lambda plan: replace(plan, held_out=0.4),
     "another seed": lambda plan: replace(plan, seed=4),
 }

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedminmax.config.schema import Protected, Schema, Target
 from fedminmax.data.tables.groups import GroupKey, merged_key
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
-from fedminmax.data.tables.schema import Protected, Schema, Target
 from fedminmax.network.site.policy import (
     SiteRows,
     group_counts,

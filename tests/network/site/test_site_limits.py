@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Order, RoundKey
-from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.encoding import agree_on_encoding, encoding_as_json
 from fedminmax.network.flare.kits import provision
 from fedminmax.network.flare.roster import ROSTER_FILE, read_roster

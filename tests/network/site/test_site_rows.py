@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.read import TableConfig
+from fedminmax.config.schema import Protected
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.groups import merged_key
-from fedminmax.data.tables.schema import Protected
 from fedminmax.data.tables.site_summary import summarise
 from fedminmax.network.site.policy import SiteRows, group_counts, read_own_rows, read_rows
 from fedminmax.network.wire.codec import RefusedError

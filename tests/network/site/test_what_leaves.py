@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from fedminmax.config.read import TableConfig, read_config
+from fedminmax.config.sections import ModelSection
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
 from fedminmax.data.tables.encoding import agree_on_encoding
 from fedminmax.data.tables.site_summary import summarise
 from fedminmax.network.planned_runs import plan_of_config
@@ -96,7 +97,7 @@ def test_sums_by_group_are_said_and_groups_whose_rows_they_nearly_show(
     few = leaves(config, tmp_path)
     assert "'Female': here at most as many rows as the 7 columns" in few
     assert "--minimum-group 8 keeps" in few
-    network = leaves(replace(config, model=ModelChoice("mlp", (7,), "brier")), tmp_path)
+    network = leaves(replace(config, model=ModelSection("mlp", (7,), "brier")), tmp_path)
     assert "curvature" not in network
 
 
@@ -104,7 +105,7 @@ def test_sums_by_group_are_said_and_groups_whose_rows_they_nearly_show(
 def test_the_models_size_is_the_encoded_models_if_all_categories_and_gaps_occur(
     hidden: tuple[int, ...], config: TableConfig, tmp_path: Path
 ) -> None:
-    config = replace(config, model=ModelChoice("mlp", hidden, "brier"))
+    config = replace(config, model=ModelSection("mlp", hidden, "brier"))
     table = tmp_path / "north.csv"
     whole = _parameters(config, table)
     assert whole < max_parameters(config)
@@ -123,7 +124,7 @@ def _parameters(config: TableConfig, table: Path) -> int:
 
 def test_a_proof_after_training_is_named(config: TableConfig, tmp_path: Path) -> None:
     proved = with_method(
-        replace(config, model=ModelChoice("logistic", (), "cross_entropy", 1e-2)), certify=True
+        replace(config, model=ModelSection("logistic", (), "cross_entropy", 1e-2)), certify=True
     )
     words = leaves(proved, tmp_path)
     assert "after training, up to 20 times, to prove how good the model of fedminmax is" in words

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from fedminmax.config.read import read_config
+from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.core.exact_sums import exact_sums
-from fedminmax.data.tables.config import read_config
-from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.data.tables.site_summary import SiteSummary, summarise
 from fedminmax.data.tables.sources import read_source
 from fedminmax.network.wire.codec import RefusedError

@@ -14,6 +14,7 @@ from fedminmax.cli.arguments.types import (
     add_patience,
     add_validation,
     duration,
+    overrides_of,
     positive,
     positive_int,
     whole_number,
@@ -190,13 +191,8 @@ def _run_local(options: argparse.Namespace) -> None:
             options.config,
             out,
             sites=options.sites,
-            rounds=options.rounds,
             site_rules=site_rules_of(options),
-            validation=options.validation,
-            patience=options.patience,
-            gap=options.gap,
-            certify=options.certify,
-            secure_aggregation=options.secure_aggregation,
+            overrides=overrides_of(options),
         )
     )
 
@@ -312,10 +308,9 @@ def _run_run(options: argparse.Namespace) -> None:
             options.kit,
             folder=options.out or default_folder(options.config),
             sites=sites,
-            rounds=options.rounds,
             site_rules=site_rules_of(options),
+            overrides=overrides_of(options),
             wait=options.wait,
-            patience=options.patience,
         )
     )
 

@@ -14,6 +14,7 @@ from fedminmax.cli.arguments.types import (
     check_new_file,
     duration,
     format_changes,
+    overrides_of,
     positive_int,
 )
 from fedminmax.core.errors import InputError
@@ -208,16 +209,10 @@ def _run_train(options: argparse.Namespace) -> None:
     request = Request(
         options.config,
         options.out or Path("runs", name),
-        rounds=options.rounds,
+        overrides=overrides_of(options),
         budget=options.budget,
         device=options.device,
-        tensorboard=options.tensorboard,
-        mlflow=options.mlflow,
         as_json=options.json,
-        gap=options.gap,
-        validation=options.validation,
-        patience=options.patience,
-        certify=options.certify,
     )
     if options.seeds is None:
         train(request)

@@ -9,13 +9,15 @@ and how validation rows choose the round.
 import argparse
 import math
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from fedminmax.core.errors import InputError
 
 if TYPE_CHECKING:
-    from fedminmax.data.tables.file_format import FormatChanges
+    from fedminmax.config.file_format import FormatChanges
+    from fedminmax.config.overrides import Overrides
 
 NumberT = TypeVar("NumberT", int, float)
 SECONDS_IN = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -126,7 +128,7 @@ def add_format_options(parser: argparse.ArgumentParser, default: str) -> None:
 
 def format_changes(options: argparse.Namespace) -> "FormatChanges":
     """Return the format that the options set."""
-    from fedminmax.data.tables.file_format import FormatChanges
+    from fedminmax.config.file_format import FormatChanges
 
     return FormatChanges(
         options.delimiter,
@@ -137,10 +139,18 @@ def format_changes(options: argparse.Namespace) -> "FormatChanges":
     )
 
 
+def overrides_of(options: argparse.Namespace) -> "Overrides":
+    """Return what the options set instead of the configuration."""
+    from fedminmax.config.overrides import Overrides
+
+    names = [field.name for field in fields(Overrides)]
+    return Overrides(**{name: getattr(options, name) for name in names if hasattr(options, name)})
+
+
 def add_gap(parser: argparse.ArgumentParser) -> None:
     """Add the option to a command."""
     parser.add_argument(
-        "--gap",
+        "--optimality-gap",
         type=positive,
         metavar="SHARE",
         help="stop when the worst group's training risk is proved to be within this fraction of "

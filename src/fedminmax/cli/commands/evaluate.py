@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedminmax.cli.terminal import print_table, say, wide_console
+from fedminmax.config.file_format import FormatChanges
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
-from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.findings.records import Measured, Results, record_as_json
 from fedminmax.runs.measure import measure_files, metric_cells, small_groups_text
 from fedminmax.runs.remarks import verdict_of

@@ -18,12 +18,13 @@ from rich.markup import escape
 
 from fedminmax.cli.commands.train import print_trained
 from fedminmax.cli.terminal import Display, display, highest_risks, say
+from fedminmax.config.file_format import changes_between
+from fedminmax.config.overrides import Overrides
+from fedminmax.config.read import TableConfig
 from fedminmax.core.bound_text import upper_text
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.text import counted
-from fedminmax.data.tables.config import TableConfig
-from fedminmax.data.tables.file_format import changes_between
 from fedminmax.data.tables.sources import read_source
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
@@ -137,10 +138,9 @@ class RunRequest:
     _: KW_ONLY
     folder: Path
     sites: tuple[str, ...] | None
-    rounds: int | None
     site_rules: SiteRules
+    overrides: Overrides
     wait: float
-    patience: int | None
 
 
 def run_federation(request: RunRequest) -> None:
@@ -157,9 +157,8 @@ def run_federation(request: RunRequest) -> None:
         request.config.absolute(),
         kit=request.kit.absolute(),
         sites=sites,
-        rounds=request.rounds,
         site_rules=request.site_rules,
-        patience=request.patience,
+        overrides=request.overrides,
     )
     by_default = masked_by_default(request.kit)
     record = with_masks_decided(request.folder, record, default=by_default)
@@ -226,13 +225,8 @@ class LocalRequest:
     folder: Path
     _: KW_ONLY
     sites: int | None
-    rounds: int | None
     site_rules: SiteRules
-    validation: float | None
-    patience: int | None
-    gap: float | None = None
-    certify: bool = False
-    secure_aggregation: bool | None = None
+    overrides: Overrides
 
 
 def run_local_federation(request: LocalRequest) -> None:
@@ -242,13 +236,8 @@ def run_local_federation(request: LocalRequest) -> None:
         request.config.absolute(),
         kit=None,
         sites=(),
-        rounds=request.rounds,
         site_rules=request.site_rules,
-        validation=request.validation,
-        patience=request.patience,
-        gap=request.gap,
-        certify=request.certify,
-        secure_aggregation=request.secure_aggregation,
+        overrides=request.overrides,
     )
     config = blank.read_config()
     settings = _settings_of_sites(config)
@@ -299,7 +288,7 @@ def _with_masks_if_possible(folder: Path, record: FederationRecord) -> Federatio
     decided = with_masks_decided(folder, record, default=fault is None)
     if (
         fault is not None
-        and not decided.secure_aggregation
+        and not decided.overrides.secure_aggregation
         and len(record.sites) >= MIN_MASKED_SITES
     ):
         say(f"sums cannot be masked: {fault}")

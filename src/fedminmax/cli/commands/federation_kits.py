@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedminmax.cli.arguments.types import check_parents
+from fedminmax.config.overrides import Overrides
+from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
-from fedminmax.data.tables.config import read_config
 from fedminmax.network.flare.federation_file import (
     read_federation_file,
     write_masked_by_default,
@@ -100,9 +101,8 @@ def _check_agreed(path: Path, sites: Sequence[str], *, by_default: bool) -> int 
         path,
         kit=None,
         sites=tuple(sites),
-        rounds=None,
         site_rules=SiteRules(),
-        secure_aggregation=masked,
+        overrides=Overrides(secure_aggregation=masked),
     )
     plan = plan_of(record, record.read_config())
     return None if plan.secure_aggregation is None else plan.secure_aggregation.threshold

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from fedminmax.cli.arguments.types import check_new_file
 from fedminmax.cli.terminal import say
+from fedminmax.config.file_format import PLAIN, FileFormat, FormatChanges, changes_between
+from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.text import counted
 from fedminmax.data.tables.codes import DifferentCodesError
-from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.config_text import config_text, rare_note
-from fedminmax.data.tables.file_format import PLAIN, FileFormat, FormatChanges, changes_between
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.propose import InitChoices, Proposal, propose
 from fedminmax.data.tables.read_file import check_path, count_columns

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from fedminmax.cli.arguments.types import check_new_file
 from fedminmax.cli.terminal import say
+from fedminmax.config.file_format import FileFormat, FormatChanges, check_format
+from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import atomic_write
 from fedminmax.core.text import counted
-from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.encode import distance_warnings, encode_features
-from fedminmax.data.tables.file_format import FileFormat, FormatChanges, check_format
 from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.sources import format_of_file

@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 
 from fedminmax.cli.terminal import print_table, say, wide_console
+from fedminmax.config.file_format import NO_CHANGES, FormatChanges, changes_between
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
-from fedminmax.data.tables.config import TableConfig, read_config
-from fedminmax.data.tables.file_format import NO_CHANGES, FormatChanges, changes_between
 from fedminmax.network.flare.federation_file import masked_by_default
 from fedminmax.network.flare.kits import make_private, site_name, write_site_settings
 from fedminmax.network.flare.presence import connection_problem, is_server_kit, only_one

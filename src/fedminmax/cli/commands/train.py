@@ -20,11 +20,12 @@ from rich.markup import escape
 
 from fedminmax import __version__
 from fedminmax.cli.terminal import Display, display, highest_risks, print_table, say, wide_console
+from fedminmax.config.overrides import Overrides
+from fedminmax.config.read import read_config
 from fedminmax.core.bound_text import upper_text
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import counted, markdown_table, markdown_text
-from fedminmax.data.tables.config import LoggingChoice, TableConfig, adjusted, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.exports.saved_model import MODEL_FILE
 from fedminmax.findings.records import RISK, Results, record_as_json
@@ -129,22 +130,15 @@ def _print_personal(console: Console, results: Results) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """The options of one call; without a ``seed``, that of the configuration is used."""
+    """The options of one call."""
 
     config: Path
     folder: Path
     _: KW_ONLY
-    rounds: int | None
+    overrides: Overrides
     budget: float | None
     device: str
-    tensorboard: bool
-    mlflow: str | None
     as_json: bool
-    seed: int | None = None
-    gap: float | None = None
-    validation: float | None = None
-    patience: int | None = None
-    certify: bool = False
 
 
 @dataclass(frozen=True)
@@ -179,7 +173,7 @@ def train(request: Request) -> None:
 
 def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outcome:
     """Train what is left before the deadline; ``quietly`` omits notes about the tables."""
-    config = _config(request)
+    config = request.overrides.apply(read_config(request.config))
     training = open_training(config, request.folder, request.device)
     if training.is_finished and not (quietly or config.method.certify):
         say(f"{request.folder} is finished: nothing is trained again")
@@ -197,23 +191,6 @@ def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outco
             reason, where = f"{reason}; make room there", request.folder
         raise OSError(error.errno, f"{reason}; {kept}", str(where)) from error
     return Outcome(training.results, training.is_finished)
-
-
-def _config(request: Request) -> TableConfig:
-    """Return the configuration with the command line's options applied."""
-    config = read_config(request.config)
-    logging = LoggingChoice(
-        request.tensorboard or config.logging.tensorboard, request.mlflow or config.logging.mlflow
-    )
-    return adjusted(
-        replace(config, logging=logging),
-        rounds=request.rounds,
-        seed=request.seed,
-        validation=request.validation,
-        patience=request.patience,
-        gap=request.gap,
-        certify=request.certify,
-    )
 
 
 def _train_with_bars(training: TableTraining, seconds: float) -> None:
@@ -275,8 +252,11 @@ def train_seeds(request: Request, number: int) -> None:
     deadline = time.monotonic() + (request.budget or math.inf)
     runs: list[list[Results]] = []
     for seed in seeds:
-        own = replace(request, folder=seed_folder(request.folder, seed), seed=seed)
-        done = finish(own, deadline, quietly=seed > seeds[0])
+        overrides = replace(request.overrides, seed=seed)
+        folder = seed_folder(request.folder, seed)
+        done = finish(
+            replace(request, folder=folder, overrides=overrides), deadline, quietly=seed > seeds[0]
+        )
         if not done.is_finished:
             _say_unfinished(request, len(runs), number)
             return

@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedminmax.config.schema import Kind, Schema
 from fedminmax.core.text import counted
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.outliers import MINIMUM_ROWS
 from fedminmax.data.tables.parse_rows import ParsedRows
-from fedminmax.data.tables.schema import Kind, Schema
 from fedminmax.data.tables.site_summary import SiteSummary
 
 # Fewer records in common, or fewer than so many times what chance explains, are no overlap.

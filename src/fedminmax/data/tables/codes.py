@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fedminmax.config.messages import toml_key, toml_string
+from fedminmax.config.schema import Kind, Schema
+from fedminmax.config.spellings import NUMBER
 from fedminmax.core.errors import InputError
-from fedminmax.core.text import listed as joined
+from fedminmax.core.text import quoted
+from fedminmax.core.text import quoted as joined
 from fedminmax.data.tables.groups import MERGED_VALUE, OTHER_VALUE
-from fedminmax.data.tables.schema import Kind, Schema
 from fedminmax.data.tables.site_summary import SiteSummary
-from fedminmax.data.tables.values import NUMBER
-from fedminmax.data.tables.wording import listed, toml_key, toml_string
 
 # Sites use the same codes if those that both have cover this share of the rows of one of them.
 MIN_COVERED = 0.2
@@ -65,8 +66,8 @@ def check_own_codes(own: SiteSummary, schema: Schema, site: str) -> None:
         others = _listed_values(column.name, schema) - values
         if len(others) >= len(values) > 0 and _looks_like(values, others):
             raise DifferentCodesError(
-                f"column '{column.name}' has {listed(sorted(values))} here, and the configuration "
-                f"also lists {listed(sorted(others))}: if these mean the same, ask the coordinator "
+                f"column '{column.name}' has {quoted(sorted(values))} here, and the configuration "
+                f"also lists {quoted(sorted(others))}: if these mean the same, ask the coordinator "
                 f"to {_map_line(column.section, _proposal(sorted(values | others)))}; if they are "
                 f"different things, to {_own_values_line(column.name)}"
             )
@@ -82,7 +83,7 @@ def _check_categories(sites: Mapping[str, SiteSummary], schema: Schema) -> None:
             if sum(known) == 0 and unlisted >= MIN_UNLISTED:
                 raise DifferentCodesError(
                     f"column '{feature.column}' has none of its categories "
-                    f"{listed(feature.categories)} in {unlisted:,} rows of '{name}': if these rows "
+                    f"{quoted(feature.categories)} in {unlisted:,} rows of '{name}': if these rows "
                     f"code them differently, say how in {_section('data', feature.column)}; if "
                     "they have other ones, add these to categories in "
                     f"[features.{toml_key(feature.column)}]"
@@ -107,7 +108,7 @@ def code_warnings(sites: Mapping[str, SiteSummary], schema: Schema) -> list[str]
             more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
             absent = sorted({value for own in lacking.values() for value in own})
             warnings.append(
-                f"'{column.name}' is never {listed(absent)} at {named}{more}, where many such rows "
+                f"'{column.name}' is never {quoted(absent)} at {named}{more}, where many such rows "
                 "would be expected: check that its numbers mean the same at all sites"
             )
     return warnings
@@ -237,7 +238,7 @@ def _refusal(column: CodedColumn, blocks: Sequence[Sequence[str]]) -> str:
         names = joined([f"'{name}'" for name in block[:3]])
         more = f" and {len(block) - 3} more" if len(block) > 3 else ""
         verb = "has" if len(block) == 1 else "have"
-        having.append(f"{names}{more} {verb} {listed(sorted(_values(column, block)))}")
+        having.append(f"{names}{more} {verb} {quoted(sorted(_values(column, block)))}")
     every = sorted({value for block in blocks for value in _values(column, block)})
     return (
         f"column '{column.name}' is coded differently: {'; '.join(having)}: if these mean the "

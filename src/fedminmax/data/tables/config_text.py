@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fedminmax.config.file_format import FileFormat, changes_between
+from fedminmax.config.messages import toml_key, toml_string
+from fedminmax.config.schema import PROPOSED_MISSING_VALUES
 from fedminmax.core.errors import InputError
 from fedminmax.core.small_groups import MINIMUM_GROUP
 from fedminmax.core.text import counted
-from fedminmax.data.tables.file_format import FileFormat, changes_between
 from fedminmax.data.tables.infer import Guess, Rare
 from fedminmax.data.tables.propose import Proposal
-from fedminmax.data.tables.schema import PROPOSED_MISSING_VALUES
-from fedminmax.data.tables.wording import toml_key, toml_string
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import (

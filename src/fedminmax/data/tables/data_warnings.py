@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedminmax.core.text import counted
+from fedminmax.config.schema import Feature, Kind, Schema
+from fedminmax.core.text import MAX_NAMES, counted
 from fedminmax.data.tables.parse_rows import ParsedRows
-from fedminmax.data.tables.schema import Feature, Kind, Schema
 from fedminmax.data.tables.site_summary import SiteSummary
-from fedminmax.data.tables.wording import MAX_NAMES
 
 # With fewer rows two sites may look alike, and a column may fit the target, by chance.
 MIN_COPY_ROWS = 10

@@ -9,12 +9,11 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
-from fedminmax.core.text import counted
+from fedminmax.core.text import MAX_NAMES, counted, quoted
 from fedminmax.data.splines import ramps
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
-from fedminmax.data.tables.wording import MAX_NAMES, listed
 
 MAX_DEVIATIONS = 10.0
 
@@ -152,7 +151,7 @@ def _encode_groups(rows: ParsedRows, encoding: Encoding, owner: str) -> Tensor:
             count = int((rows.group == place).sum())
             raise InputError(
                 f"{owner}: group '{name}' ({counted(count, 'row')}) has no training row at any "
-                f"site; training has {listed(encoding.group_names)}: remove these rows, or add "
+                f"site; training has {quoted(encoding.group_names)}: remove these rows, or add "
                 "such rows to training"
             )
     number_of = np.array([numbers.get(key, 0) for key in rows.group_keys], np.int64)

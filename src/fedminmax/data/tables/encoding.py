@@ -18,6 +18,7 @@ from itertools import pairwise
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedminmax.config.schema import Feature, Kind, Schema
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import ExactSums
@@ -30,7 +31,6 @@ from fedminmax.data.tables.groups import (
     merged_key,
     sort_groups,
 )
-from fedminmax.data.tables.schema import Feature, Kind, Schema
 from fedminmax.data.tables.site_summary import SiteSummary
 
 

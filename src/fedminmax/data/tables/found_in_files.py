@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from fedminmax.config.schema import PROPOSED_MISSING_VALUES, Target
+from fedminmax.config.spellings import by_value
 from fedminmax.core.errors import InputError
-from fedminmax.core.text import counted
-from fedminmax.data.tables.file_format import with_iso_dates, with_plain_numbers
+from fedminmax.core.text import MAX_NAMES, counted, quoted
 from fedminmax.data.tables.infer import Guess, stray_values
+from fedminmax.data.tables.notation import with_iso_dates, with_plain_numbers
 from fedminmax.data.tables.number_roles import LEADING_ZERO
 from fedminmax.data.tables.parse_columns import text_of
 from fedminmax.data.tables.read_file import Table
-from fedminmax.data.tables.schema import PROPOSED_MISSING_VALUES, Target
-from fedminmax.data.tables.values import by_value
-from fedminmax.data.tables.wording import MAX_NAMES, listed
 
 MAX_ROWS_NAMED = 3
 
@@ -66,7 +65,7 @@ def codes_note(tables: Sequence[Table], features: Mapping[str, Guess]) -> list[s
     if not columns:
         return []
     words = shlex.quote(",".join(columns[:MAX_NAMES]))
-    first = f"numbers that may be codes are read as quantities: {listed(columns)}"
+    first = f"numbers that may be codes are read as quantities: {quoted(columns)}"
     notes = [f"{first}; for codes give --category {words}"]
     for column in columns:
         zeros = {table.source: _leading_zeros(table, column) for table in tables}

@@ -7,14 +7,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedminmax.config.messages import toml_key
+from fedminmax.config.schema import Kind, MissingGroup, Protected, Schema
+from fedminmax.config.spellings import spellings, variants
 from fedminmax.core.errors import InputError
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted
 from fedminmax.data.tables.parse_columns import Column, parse_numbers
 from fedminmax.data.tables.read_file import Table
-from fedminmax.data.tables.schema import Kind, MissingGroup, Protected, Schema
-from fedminmax.data.tables.values import read_values, spellings, variants
-from fedminmax.data.tables.wording import toml_key
+from fedminmax.data.tables.values import read_values
 
 GroupKey = tuple[str | None, ...]
 
@@ -131,7 +132,7 @@ def sort_groups(keys: Iterable[GroupKey], schema: Schema) -> tuple[GroupKey, ...
 def group_name(key: GroupKey, schema: Schema) -> str:
     """Return the display name of a group.
 
-    >>> from fedminmax.data.tables.schema import Target
+    >>> from fedminmax.config.schema import Target
     >>> schema = Schema(Target("y"), (), (Protected("sex"), Protected("smoker")))
     >>> group_name(("Female", "1"), schema), group_name((None, "no"), schema)
     ('Female / smoker 1', 'sex missing / smoker no')

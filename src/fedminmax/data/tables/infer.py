@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from fedminmax.config.file_format import PLAIN
+from fedminmax.config.schema import Feature, Kind, Protected, Target
 from fedminmax.core.text import counted
-from fedminmax.data.tables.file_format import (
-    PLAIN,
+from fedminmax.data.tables.notation import (
     SHORT_YEAR,
     fitting_date_formats,
     guess_number_format,
@@ -27,7 +28,6 @@ from fedminmax.data.tables.number_roles import (
 )
 from fedminmax.data.tables.outliers import outlier_rows
 from fedminmax.data.tables.parse_columns import BOOLEAN_PAIRS, BOOLEAN_TEXTS, numbers_in
-from fedminmax.data.tables.schema import Feature, Kind, Protected, Target
 
 MAX_CATEGORIES = 50
 # A category with fewer rows over all files may identify a person.

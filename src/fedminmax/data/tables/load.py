@@ -12,6 +12,8 @@ from operator import add
 import numpy as np
 from torch import Tensor
 
+from fedminmax.config.read import TableConfig
+from fedminmax.config.schema import Schema
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose
@@ -20,10 +22,9 @@ from fedminmax.core.small_groups import (
     largest_standard_error,
     small_group_notes,
 )
-from fedminmax.core.text import counted
+from fedminmax.core.text import MAX_NAMES, counted, quoted
 from fedminmax.data.tables.between_sites import overlap_warnings, unit_warnings
 from fedminmax.data.tables.codes import check_same_codes, code_warnings
-from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
     leak_warnings,
@@ -33,10 +34,8 @@ from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.groups import GroupKey, check_listed, group_name
 from fedminmax.data.tables.odd_rows import shown_here, without_rows
-from fedminmax.data.tables.schema import Schema
 from fedminmax.data.tables.site_summary import SiteSummary, summarise
 from fedminmax.data.tables.sources import ListedRows, Part, SourceRows, hold_out, read_source
-from fedminmax.data.tables.wording import MAX_NAMES, listed
 
 
 def size_warnings(
@@ -289,7 +288,7 @@ def _unused_note(files: Sequence[SourceRows], schema: Schema) -> list[str]:
     columns = (column for file in files for column in file.unused_columns)
     unused = dict.fromkeys(column for column in columns if column not in schema.columns)
     return (
-        [f"columns {listed(list(unused))} are not in the configuration: not used"] if unused else []
+        [f"columns {quoted(list(unused))} are not in the configuration: not used"] if unused else []
     )
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from fedminmax.core.text import counted
-from fedminmax.data.tables.wording import MAX_NAMES, listed, toml_key
+from fedminmax.config.messages import toml_key
+from fedminmax.core.text import MAX_NAMES, counted, quoted
 
 MAX_FILES = 3
 
@@ -49,7 +49,7 @@ def shown_here(found: Iterable[OddRows]) -> list[str]:
 def without_rows(found: Iterable[OddRows]) -> list[str]:
     """Return a warning for each oddity that may travel: it names columns alone."""
     return [
-        oddity.value.format(listed(list(dict.fromkeys(own.column for own in rows))))
+        oddity.value.format(quoted(list(dict.fromkeys(own.column for own in rows))))
         if rows[0].column
         else oddity.value.format("in some rows")
         for oddity, rows in _by_oddity(found)

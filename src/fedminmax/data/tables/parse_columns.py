@@ -12,11 +12,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedminmax.config.file_format import PLAIN, FileFormat, days_as
+from fedminmax.config.messages import toml_key
+from fedminmax.config.schema import Feature, Kind
+from fedminmax.config.spellings import by_value
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.file_format import (
-    PLAIN,
-    FileFormat,
-    days_as,
+from fedminmax.data.tables.notation import (
     fitting_date_formats,
     number_hint,
     plain_numbers,
@@ -24,9 +25,7 @@ from fedminmax.data.tables.file_format import (
 )
 from fedminmax.data.tables.number_roles import without_unit
 from fedminmax.data.tables.read_file import MICROSECONDS_PER_DAY, Table
-from fedminmax.data.tables.schema import Feature, Kind
-from fedminmax.data.tables.values import by_value, texts_of
-from fedminmax.data.tables.wording import toml_key
+from fedminmax.data.tables.values import texts_of
 
 BOOLEAN_PAIRS = (("true", "false"), ("t", "f"), ("yes", "no"), ("y", "n"), ("1", "0"))
 BOOLEAN_TEXTS = {

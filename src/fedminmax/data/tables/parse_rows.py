@@ -6,15 +6,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedminmax.config.schema import Feature, Kind, Schema, Target
 from fedminmax.core.errors import InputError
+from fedminmax.core.text import quoted
 from fedminmax.data.strata import number_of_name
 from fedminmax.data.tables.groups import GroupKey, parse_groups
 from fedminmax.data.tables.odd_rows import Oddity, OddRows
 from fedminmax.data.tables.parse_columns import Column, column_of, parse_numbers, text_of
 from fedminmax.data.tables.read_file import Table
-from fedminmax.data.tables.schema import Feature, Kind, Schema, Target
 from fedminmax.data.tables.values import read_values
-from fedminmax.data.tables.wording import listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +164,6 @@ def _parse_classes(table: Table, text: pl.Series, target: Target) -> NDArray[np.
         position, row = table.first_row(found.is_null())
         raise InputError(
             f"{table.title}: target '{target.column}', row {row}: '{text[position]}' is not a "
-            f"class; expected {listed(target.classes)}; correct it, or add it to classes in [data]"
+            f"class; expected {quoted(target.classes)}; correct it, or add it to classes in [data]"
         )
     return found.cast(pl.Int64).to_numpy()

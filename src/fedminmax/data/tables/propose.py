@@ -6,18 +6,11 @@ from pathlib import Path
 
 import polars as pl
 
+from fedminmax.config.file_format import NO_CHANGES, PLAIN, FileFormat, FormatChanges, check_format
+from fedminmax.config.schema import PROPOSED_MISSING_VALUES, Kind, Protected, Target
+from fedminmax.config.spellings import BOOLEANS, spellings, variants
 from fedminmax.core.errors import InputError
-from fedminmax.core.text import counted
-from fedminmax.data.tables.file_format import (
-    NO_CHANGES,
-    PLAIN,
-    FileFormat,
-    FormatChanges,
-    check_format,
-    guess_date_format,
-    guess_number_format,
-    with_plain_numbers,
-)
+from fedminmax.core.text import counted, quoted
 from fedminmax.data.tables.found_in_files import (
     check_strays,
     codes_note,
@@ -35,6 +28,11 @@ from fedminmax.data.tables.infer import (
     guess_protected,
     guess_target,
 )
+from fedminmax.data.tables.notation import (
+    guess_date_format,
+    guess_number_format,
+    with_plain_numbers,
+)
 from fedminmax.data.tables.parse_columns import text_of
 from fedminmax.data.tables.read_file import (
     Table,
@@ -43,9 +41,7 @@ from fedminmax.data.tables.read_file import (
     name_without_ending,
     read_table,
 )
-from fedminmax.data.tables.schema import PROPOSED_MISSING_VALUES, Kind, Protected, Target
-from fedminmax.data.tables.values import BOOLEANS, spellings, texts_of, variants
-from fedminmax.data.tables.wording import listed
+from fedminmax.data.tables.values import texts_of
 
 # Values of a column with more distinct texts than this are not listed.
 MAX_LISTED_VALUES = 1000
@@ -241,7 +237,7 @@ def _check_spellings(tables: Sequence[Table], column: str) -> None:
 def _with_positive(target: Target, positive: str) -> Target:
     """Put the positive class last of two."""
     if positive not in target.classes or len(target.classes) != 2:
-        came = listed(target.classes) if target.classes else "a quantity"
+        came = quoted(target.classes) if target.classes else "a quantity"
         raise InputError(
             f"--positive {positive}: target '{target.column}' has {came}; name one of two classes"
         )

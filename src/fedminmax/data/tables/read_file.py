@@ -18,18 +18,11 @@ from typing import Any
 
 import polars as pl
 
+from fedminmax.config.file_format import AUTO, PLAIN, FileFormat
 from fedminmax.core.errors import InputError
-from fedminmax.core.text import counted
-from fedminmax.data.tables.file_format import (
-    AUTO,
-    BYTE_ORDER_MARKS,
-    PLAIN,
-    FileFormat,
-    guess_encoding,
-    to_utf8,
-)
+from fedminmax.core.text import counted, did_you_mean, quoted
+from fedminmax.data.tables.notation import BYTE_ORDER_MARKS, guess_encoding, to_utf8
 from fedminmax.data.tables.odd_rows import Oddity, OddRows
-from fedminmax.data.tables.wording import did_you_mean, listed
 
 DELIMITERS = (",", ";", "\t", "|")
 CSV_SUFFIXES = (".csv", ".tsv", ".txt")
@@ -334,7 +327,7 @@ def _check_delimiter(path: Path, header: str, wanted: Sequence[str], given: str)
     found, possible = (_fields(header, d) for d in (given, better))
     if not set(wanted) & set(found) and set(wanted) & set(possible):
         raise InputError(
-            f"{path}: delimiter {given!r} gives {counted(len(found), 'column')}, {listed(found)}; "
+            f"{path}: delimiter {given!r} gives {counted(len(found), 'column')}, {quoted(found)}; "
             f"set delimiter = {better!r} in [data], which gives {len(possible)}"
         )
 

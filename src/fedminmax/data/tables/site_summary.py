@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedminmax.config.schema import Kind, Schema
 from fedminmax.core.exact_sums import NO_ROWS, ExactSums, exact_sums
 from fedminmax.data.tables.groups import GroupKey
 from fedminmax.data.tables.parse_rows import ParsedRows
-from fedminmax.data.tables.schema import Kind, Schema
 
 Stratum = tuple[GroupKey, int]
 

@@ -11,9 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedminmax.config.file_format import NO_CHANGES, PLAIN, FileFormat, FormatChanges, check_format
+from fedminmax.config.read import Source, TableConfig
+from fedminmax.config.schema import Schema
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.randomness import Purpose
+from fedminmax.core.text import quoted
 from fedminmax.data.strata import (
     Positions,
     number_of_name,
@@ -21,22 +25,12 @@ from fedminmax.data.strata import (
     split_persons,
     split_strata,
 )
-from fedminmax.data.tables.config import Source, TableConfig
-from fedminmax.data.tables.file_format import (
-    NO_CHANGES,
-    PLAIN,
-    FileFormat,
-    FormatChanges,
-    check_format,
-)
 from fedminmax.data.tables.groups import LEFT_OUT
 from fedminmax.data.tables.odd_rows import OddRows, shown_here
 from fedminmax.data.tables.outliers import odd_numbers
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
 from fedminmax.data.tables.read_file import Table, name_without_ending, read_table
-from fedminmax.data.tables.schema import Schema
 from fedminmax.data.tables.values import read_values
-from fedminmax.data.tables.wording import listed
 
 HELD_OUT_FILE = "held_out.json"
 
@@ -83,7 +77,7 @@ def format_of_file(
     if agreed is not None:
         warnings.append(f"{path}: read in the format of site '{named[0].owner}', by its name")
     elif own and not is_known and changes == NO_CHANGES:
-        others = listed(list(dict.fromkeys(str(source.owner) for source in own)))
+        others = quoted(list(dict.fromkeys(str(source.owner) for source in own)))
         warnings.append(
             f"{path}: read in the format of [data], but files of {others} have another one: if "
             "this file has, too, give --decimal, --thousands, --date-format or --encoding"

@@ -1,19 +1,17 @@
 """`federation.toml`: where the server is, which sites take part, and who may do what."""
 
 import re
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
+from fedminmax.config.messages import STRICT, read_toml, validated
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
-from fedminmax.data.tables.config_sections import toml_error_message, validation_error_message
 
-STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 PERSON = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 SITES_FILE = "sites.json"
@@ -21,21 +19,23 @@ DEFAULTS_FILE = "federation.json"
 ROLES = {"coordinator": "project_admin", "member": "member"}
 
 
-class ServerSection(BaseModel):
+@dataclass(frozen=True)
+class ServerSection:
     """[server]: its address as the sites see it; loopback by default."""
 
-    model_config = STRICT
     host: Annotated[str, Field(min_length=1)] = "localhost"
     port: Annotated[int, Field(ge=1, le=65535)] = 8002
 
 
-class FederationSections(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class FederationSections:
     """The whole file."""
 
-    model_config = STRICT
+    __pydantic_config__ = STRICT
+
     server: ServerSection = ServerSection()
-    sites: Annotated[list[str], Field(min_length=1)]
-    people: dict[str, Literal["coordinator", "member"]]
+    sites: Annotated[tuple[str, ...], Field(min_length=1)]
+    people: Mapping[str, Literal["coordinator", "member"]]
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,14 @@ def read_federation_file(path: Path) -> FederationFile:
     """Read and check a federation's description."""
     if not path.is_file():
         raise InputError(f"{path} does not exist; write [server], sites and [people] there")
+    _, content = read_toml(path)
     try:
-        sections = FederationSections.model_validate(tomllib.loads(path.read_text("utf-8")))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not in UTF-8; save it as UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: {toml_error_message(error)}") from error
-    except ValidationError as error:
-        raise InputError(
-            f"{path}: {validation_error_message(error, FederationSections)}"
-        ) from error
+        sections = validated(content, FederationSections)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     _check(sections, path)
     people = {person: ROLES[role] for person, role in sections.people.items()}
-    return FederationFile(sections.server.host, sections.server.port, tuple(sections.sites), people)
+    return FederationFile(sections.server.host, sections.server.port, sections.sites, people)
 
 
 def write_sites_of(kit: Path, sites: Sequence[str]) -> None:

@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedminmax.config.schema import Kind as Column
+from fedminmax.config.schema import MissingGroup, Schema
 from fedminmax.core.exact_sums import ExactSums
 from fedminmax.core.messages import Order, SumRounding, Sums, zero_sums
 from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.data.tables.groups import OTHER_VALUE, merged_key
-from fedminmax.data.tables.schema import Kind as Column
-from fedminmax.data.tables.schema import MissingGroup, Schema
 from fedminmax.data.tables.site_summary import SiteSummary, Stratum
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedminmax.config.file_format import check_format
+from fedminmax.config.read import Source
+from fedminmax.config.schema import Schema
 from fedminmax.core.errors import InputError
 from fedminmax.core.randomness import Purpose
 from fedminmax.core.text import counted
 from fedminmax.data.tables.codes import check_own_codes
-from fedminmax.data.tables.config import Source
-from fedminmax.data.tables.file_format import check_format
 from fedminmax.data.tables.groups import GroupKey, check_listed, merged_key, sort_groups
 from fedminmax.data.tables.parse_rows import ParsedRows
-from fedminmax.data.tables.schema import Schema
 from fedminmax.data.tables.site_summary import summarise
 from fedminmax.data.tables.sources import hold_out, read_file_rows
 from fedminmax.network.site.settings import SiteSettings, SmallGroups

@@ -9,14 +9,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from fedminmax.config.read import TableConfig
+from fedminmax.config.schema import Kind, Schema
 from fedminmax.core.bounds import POWER_ITERATIONS
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.privacy.ledger import before_and_after, read_ledger
 from fedminmax.core.privacy.mechanism import Unit
-from fedminmax.core.text import counted
+from fedminmax.core.text import counted, quoted
 from fedminmax.data.splines import KNOTS
-from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
     leak_warnings,
@@ -24,9 +25,7 @@ from fedminmax.data.tables.data_warnings import (
 )
 from fedminmax.data.tables.groups import GroupKey, group_name, sort_groups
 from fedminmax.data.tables.parse_rows import ParsedRows
-from fedminmax.data.tables.schema import Kind, Schema
 from fedminmax.data.tables.site_summary import summarise
-from fedminmax.data.tables.wording import listed
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
 from fedminmax.network.planned_runs import needs_learning_rate, plan_of_config, planned_runs
@@ -63,7 +62,7 @@ def list_disclosures(
         noise = ", without noise" if config.privacy is not None else ""
         yield (
             f"after training{noise}, for the model of {names}: the number of held-out rows of "
-            f"{listed(measured)}, the sums of their scores (risk, accuracy, error rates) and the "
+            f"{quoted(measured)}, the sums of their scores (risk, accuracy, error rates) and the "
             "sums of products of these scores (for intervals)"
         )
 
@@ -169,7 +168,7 @@ def _sums_by_group(
     )
     few = [key for key, rows in group_counts(train).items() if rows <= columns]
     if few and curvature:
-        names = listed([group_name(key, schema) for key in sort_groups(few, schema)])
+        names = quoted([group_name(key, schema) for key in sort_groups(few, schema)])
         yield (
             f"{names}: here at most as many rows as the {columns:,} columns that a row may have. "
             "Products summed over so few rows nearly reveal the rows themselves; --minimum-group "

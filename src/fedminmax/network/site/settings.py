@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
+from fedminmax.config.file_format import NO_CHANGES, FormatChanges
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.file_format import NO_CHANGES, FormatChanges
 from fedminmax.network.wire.plan import MINIMUM_SITES
 
 SETTINGS_FILE = "fedminmax.json"

@@ -11,6 +11,9 @@ import torch
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from fedminmax.config.file_format import PLAIN, FileFormat
+from fedminmax.config.schema import Schema
+from fedminmax.config.sections import ModelSection
 from fedminmax.core.bounds import MAX_NETWORK_RATE
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
@@ -19,10 +22,7 @@ from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
 from fedminmax.data.strata import max_held_out
-from fedminmax.data.tables.config import ModelChoice
 from fedminmax.data.tables.encoding import Encoding
-from fedminmax.data.tables.file_format import PLAIN, FileFormat
-from fedminmax.data.tables.schema import Schema
 from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.wire.checks import MAX_STEP_RATIO
@@ -141,7 +141,7 @@ class NetworkPlan:
     sites: tuple[str, ...]
     _: KW_ONLY
     schema: Schema
-    model: ModelChoice
+    model: ModelSection
     runs: tuple[PlannedRun, ...]
     held_out: float
     seed: int

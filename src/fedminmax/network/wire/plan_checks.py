@@ -5,6 +5,7 @@ import re
 
 from pydantic import ValidationError
 
+from fedminmax.config.sections import MODEL_KINDS
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import CONVEX_LOSSES
 from fedminmax.core.losses import LOSSES_BY_NAME
@@ -12,7 +13,6 @@ from fedminmax.core.messages import Reveals
 from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.text import counted
 from fedminmax.core.validation import MAX_SHARE
-from fedminmax.data.tables.config_sections import MODEL_KINDS
 from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.plan import (

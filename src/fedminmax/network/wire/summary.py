@@ -10,9 +10,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedminmax.config.schema import Kind, Schema
 from fedminmax.core.exact_sums import ExactSums
 from fedminmax.data.tables.groups import MERGED_VALUE, GroupKey, is_known, merged_key
-from fedminmax.data.tables.schema import Kind, Schema
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 

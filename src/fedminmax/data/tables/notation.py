@@ -1,25 +1,20 @@
-"""The format of a file: delimiter, encoding, decimal mark, thousands separator, dates.
+"""How characters, numbers and dates are written in a file: read by its format, and guesses of it.
 
-Files of different sites may have different formats and still mean the same. Nothing is guessed
-when rows are read; a value that only fits another format is refused with a hint what to set.
-`fedminmax init` proposes what it detects.
+Rows are read by the format alone. A guess is a hint in a refusal, or what `fedminmax init`
+proposes.
 """
 
 import codecs
 import re
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, fields, replace
-from datetime import date
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
+from fedminmax.config.file_format import AUTO, DECIMALS, THOUSANDS, FileFormat, days_as
 from fedminmax.core.errors import InputError
 
-AUTO = "auto"
-DECIMALS = (".", ",")
-# A space stands for all kinds of narrow and unbreakable spaces.
-THOUSANDS = {"": "", ",": ",", ".": r"\.", " ": r"[ \u00a0\u2009\u202f]", "'": "['\u2019]"}
 MARKED_NUMBER = "^[+-]?[0-9]+[,. '\u00a0\u2009\u202f\u2019]"
 BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -51,100 +46,8 @@ DATE_FORMATS = {
     "%d/%m/%Y %H:%M:%S": r"^\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}$",
     "%m/%d/%Y %H:%M:%S": r"^\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}$",
 }
-SAMPLE_DAY = date(2004, 12, 31)
 # A year of two digits: 45 may be 1945 or 2045.
 SHORT_YEAR = "%y"
-
-
-@dataclass(frozen=True)
-class FileFormat:
-    """The format of a file.
-
-    ``date_format`` is for date columns without their own format, or for all of them if it belongs
-    to this file (``own_dates``). Dates such as 2024-12-31 are always read.
-    """
-
-    delimiter: str = AUTO
-    encoding: str = AUTO
-    _: KW_ONLY
-    decimal: str = "."
-    thousands: str = ""
-    date_format: str | None = None
-    own_dates: bool = False
-
-    @property
-    def has_plain_numbers(self) -> bool:
-        """Whether numbers are in plain notation: 1234.5."""
-        return self.decimal == "." and not self.thousands
-
-
-PLAIN = FileFormat()
-
-
-@dataclass(frozen=True)
-class FormatChanges:
-    """Differences in one file, or in all files of a command; None means no difference."""
-
-    delimiter: str | None = None
-    encoding: str | None = None
-    decimal: str | None = None
-    thousands: str | None = None
-    date_format: str | None = None
-
-    def apply(self, agreed: FileFormat) -> FileFormat:
-        """Return the format with these changes."""
-        changed = {name: value for name, value in vars(self).items() if value is not None}
-        own_dates = agreed.own_dates or "date_format" in changed
-        return replace(agreed, **changed, own_dates=own_dates)
-
-    def over(self, other: "FormatChanges") -> "FormatChanges":
-        """Return these changes, and the other ones where these are None."""
-        changed = {name: value for name, value in vars(self).items() if value is not None}
-        return replace(other, **changed)
-
-
-NO_CHANGES = FormatChanges()
-
-
-def changes_between(agreed: FileFormat, own: FileFormat) -> FormatChanges:
-    """Return the changes from one format to the other."""
-    pairs = {field.name: getattr(own, field.name) for field in fields(FormatChanges)}
-    other = {name: value for name, value in pairs.items() if value != getattr(agreed, name)}
-    return FormatChanges(**other)
-
-
-def check_format(file_format: FileFormat, where: str) -> FileFormat:
-    """Refuse an invalid format; the message begins with ``where`` it was set."""
-    own = file_format
-    if own.delimiter != AUTO and len(own.delimiter) != 1:
-        raise InputError(f"{where} delimiter is '{own.delimiter}'; give one character or \"auto\"")
-    if own.decimal not in DECIMALS:
-        raise InputError(f'{where} decimal is {own.decimal!r}; give "." or ","')
-    if own.thousands not in THOUSANDS or own.thousands == own.decimal:
-        known = ", ".join(f'"{mark}"' for mark in THOUSANDS if mark != own.decimal)
-        raise InputError(
-            f"{where} thousands is {own.thousands!r} with decimal {own.decimal!r}; give {known}"
-        )
-    if own.encoding != AUTO:
-        try:
-            codecs.lookup(own.encoding)
-        except LookupError as error:
-            raise InputError(
-                f"{where} encoding is '{own.encoding}', which is unknown; give utf-8, cp1252, "
-                "latin-1, utf-16 or another that Python knows"
-            ) from error
-    if own.date_format is not None:
-        written = pl.Series([SAMPLE_DAY.strftime(own.date_format)])
-        try:
-            days = days_as(written, own.date_format).cast(pl.Date).to_list()
-        except pl.exceptions.PolarsError:
-            days = []
-        if days != [SAMPLE_DAY]:
-            raise InputError(
-                f"{where} date_format is '{own.date_format}', which does not determine a day; give "
-                'one such as "%d.%m.%Y"'
-            )
-    return own
 
 
 def to_utf8(path: Path, content: bytes, encoding: str) -> bytes:
@@ -248,13 +151,6 @@ def number_hint(texts: pl.Series, file_format: FileFormat) -> str:
         decimal += f' and thousands = "{found.thousands}"'
         options += " and --thousands"
     return f"set {decimal} in [data], or give {options}, if the file has this format; else "
-
-
-def days_as(text: pl.Series, date_format: str) -> pl.Series:
-    """Return dates (or times, if the format has them); null where a text has another format."""
-    has_time = "%H" in date_format or "%T" in date_format
-    kind = pl.Datetime("us") if has_time else pl.Date
-    return text.str.strptime(kind, date_format, strict=False)
 
 
 def fitting_date_formats(values: pl.Series) -> list[str]:

@@ -1,44 +1,29 @@
 """Checks across keys of a configuration: whether they are consistent."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
-from fedminmax.core.errors import InputError
-from fedminmax.core.privacy.mechanism import Unit
-from fedminmax.core.small_groups import SmallGroupRule
-from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
-from fedminmax.data.tables.config_schema import check_maps
-from fedminmax.data.tables.config_sections import (
+from fedminmax.config.file_format import check_format
+from fedminmax.config.messages import toml_key
+from fedminmax.config.schema import Kind
+from fedminmax.config.sections import (
+    NETWORK,
     NO_BASELINE,
     ConfigSections,
     DataSection,
     FeatureSection,
-    FormatSection,
     GroupsSection,
 )
-from fedminmax.data.tables.file_format import FileFormat, FormatChanges, check_format
-from fedminmax.data.tables.values import spellings
-from fedminmax.data.tables.wording import did_you_mean, toml_key
+from fedminmax.config.spellings import spellings
+from fedminmax.core.errors import InputError
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.core.small_groups import SmallGroupRule
+from fedminmax.core.text import did_you_mean
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import check_hidden
-
-
-def format_of(data: DataSection) -> FileFormat:
-    """Return the common format of all files, apart from changes by site."""
-    return FileFormat(
-        data.delimiter,
-        data.encoding,
-        decimal=data.decimal,
-        thousands=data.thousands,
-        date_format=data.date_format,
-    )
-
-
-def changes_of(section: FormatSection) -> FormatChanges:
-    """Return the differences in one site's files."""
-    return FormatChanges(**section.model_dump())
 
 
 def check_sections(sections: ConfigSections) -> None:
@@ -48,22 +33,11 @@ def check_sections(sections: ConfigSections) -> None:
     for column, section in sections.features.items():
         _check_feature(column, section, sections)
     _check_groups(sections.groups, sections)
-    check_maps(sections)
+    _check_maps(sections)
     _check_model(sections)
     _check_method(sections)
     if sections.privacy is not None:
-        _check_privacy(sections, Unit(sections.privacy.unit))
-
-
-def method_options(sections: ConfigSections) -> dict[str, str]:
-    """Return the method's own options as text, as its card expects them.
-
-    Curvature sums cannot keep a privacy guarantee: with one, they are off.
-    """
-    stated = {name: _as_text(value) for name, value in (sections.method.model_extra or {}).items()}
-    if sections.privacy is None or "curvature" not in CARDS[sections.method.name].option_types:
-        return stated
-    return {"curvature": "false", **stated}
+        _check_privacy(sections, sections.privacy.unit)
 
 
 def _check_files(data: DataSection) -> None:
@@ -90,15 +64,15 @@ def _check_files(data: DataSection) -> None:
         raise InputError(
             f"[data] has test files and held_out = {data.held_out:g}; remove one of them"
         )
-    agreed = check_format(format_of(data), "[data]")
-    for name, section in data.formats.items():
+    agreed = check_format(data.format, "[data]")
+    for name, changes in data.formats.items():
         where = f"[data.formats.{toml_key(name)}]"
         files = {**data.sites, **data.test}
         if name not in files:
             raise InputError(
                 f"{where} is not a site or test file; {did_you_mean(name, list(files))}"
             )
-        check_format(changes_of(section).apply(agreed), where)
+        check_format(changes.apply(agreed), where)
 
 
 def _check_target(data: DataSection) -> None:
@@ -117,17 +91,18 @@ def _check_feature(column: str, section: FeatureSection, sections: ConfigSection
     data = sections.data
     if column in (data.target, data.site_column, data.person_column):
         raise InputError(f"{where} is the target, site or person column; remove this section")
-    if (section.kind == "category") != bool(section.categories):
+    kind = section.kind.value
+    if (section.kind is Kind.CATEGORY) != bool(section.categories):
         raise InputError(
-            f'{where} has kind = "{section.kind}" and {len(section.categories)} categories; a '
+            f'{where} has kind = "{kind}" and {len(section.categories)} categories; a '
             f"category lists its categories (init --category {toml_key(column)} does), other kinds "
             "have none"
         )
     _check_unique(section.categories, f"{where} categories", sections.data)
-    if section.unit and section.kind != "numeric":
-        raise InputError(f'{where} has a unit, but kind = "{section.kind}"; only numbers have one')
-    if section.format and section.kind != "date":
-        raise InputError(f'{where} has a format, but kind = "{section.kind}"; only dates have one')
+    if section.unit and section.kind is not Kind.NUMERIC:
+        raise InputError(f'{where} has a unit, but kind = "{kind}"; only numbers have one')
+    if section.format and section.kind is not Kind.DATE:
+        raise InputError(f'{where} has a format, but kind = "{kind}"; only dates have one')
 
 
 def _check_groups(groups: GroupsSection, sections: ConfigSections) -> None:
@@ -150,9 +125,9 @@ def _check_groups(groups: GroupsSection, sections: ConfigSections) -> None:
                 f"[groups] has values and bands of {toml_key(column)}; remove one of them"
             )
     for column, edges in groups.bands.items():
-        if sorted(set(edges)) != edges:
+        if sorted(set(edges)) != list(edges):
             raise InputError(
-                f"[groups.bands] {toml_key(column)} = {edges}; give increasing numbers"
+                f"[groups.bands] {toml_key(column)} = {list(edges)}; give increasing numbers"
             )
     for column in groups.columns:
         if groups.as_features and column not in sections.features:
@@ -163,6 +138,55 @@ def _check_groups(groups: GroupsSection, sections: ConfigSections) -> None:
         raise InputError("[features] has no feature for the model; add one")
 
 
+def _check_maps(sections: ConfigSections) -> None:
+    """Refuse maps of columns without labels, and to values that are not listed."""
+    data, groups = sections.data, sections.groups
+    labels = dict(_labels(sections))
+    for section, maps in (("data", data.map), ("groups", groups.map)):
+        here = [name for name in labels if (name in groups.columns) == (section == "groups")]
+        for column, readings in maps.items():
+            where = f"[{section}.map.{toml_key(column)}]"
+            if column not in here:
+                raise InputError(
+                    f"{where} is not a column whose values can be mapped there; "
+                    f"{did_you_mean(column, here)}"
+                )
+            _check_map(readings, labels[column], where)
+    for column in data.own_values:
+        if column not in labels:
+            raise InputError(
+                f"[data] own_values has '{column}', which has no labels or groups; "
+                f"{did_you_mean(column, list(labels))}"
+            )
+
+
+def _labels(sections: ConfigSections) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the columns whose values are labels, with those that are listed."""
+    data, groups = sections.data, sections.groups
+    if data.classes:
+        yield data.target, data.classes
+    for column, feature in sections.features.items():
+        if feature.kind is Kind.CATEGORY and column not in groups.columns:
+            yield column, feature.categories
+    for column in groups.columns:
+        if column not in groups.bands:
+            yield column, groups.values.get(column, ())
+
+
+def _check_map(readings: Mapping[str, str], listed: Sequence[str], where: str) -> None:
+    for value, other in readings.items():
+        if readings.get(other, other) != other:
+            raise InputError(
+                f"{where} reads '{value}' as '{other}', and '{other}' as '{readings[other]}'; "
+                "name the final value"
+            )
+        if listed and other not in listed:
+            raise InputError(
+                f"{where} reads '{value}' as '{other}', which is not listed; "
+                f"{did_you_mean(other, [name for name in listed if name not in readings])}"
+            )
+
+
 def _check_model(sections: ConfigSections) -> None:
     task, model = sections.data.task, sections.model
     wrong = {"classification": "linear", "regression": "logistic"}[task]
@@ -171,17 +195,17 @@ def _check_model(sections: ConfigSections) -> None:
         raise InputError(
             f'[model] kind = "{wrong}" does not fit {task}; give "{right}", "spline" or "mlp"'
         )
-    if bool(model.hidden) != (model.kind == "mlp"):
+    if bool(model.hidden) != (model.kind == NETWORK):
         raise InputError(
-            f'[model] kind = "{model.kind}" has hidden = {model.hidden}; an mlp needs hidden '
+            f'[model] kind = "{model.kind}" has hidden = {list(model.hidden)}; an mlp needs hidden '
             "layers such as [64, 64], other models have none"
         )
-    if model.ridge and model.kind == "mlp":
+    if model.ridge and model.kind == NETWORK:
         raise InputError(
             f"[model] ridge = {model.ridge:g} is a penalty for logistic, linear and spline models; "
             "remove it, or choose one of these"
         )
-    if model.loss and (model.loss == "squared_error") != (task == "regression"):
+    if (model.loss == "squared_error") != (task == "regression"):
         fitting = '"squared_error"' if task == "regression" else '"brier" or "cross_entropy"'
         raise InputError(f'[model] loss = "{model.loss}" does not fit {task}; give {fitting}')
 
@@ -190,36 +214,37 @@ def _check_method(sections: ConfigSections) -> None:
     name, baseline = sections.method.name, sections.method.baseline
     if name not in CARDS:
         raise InputError(f"[method] name = '{name}' is unknown; {did_you_mean(name, list(CARDS))}")
-    if baseline is not None and baseline != NO_BASELINE and baseline not in CARDS:
+    if baseline is not None and baseline not in CARDS:
         hint = did_you_mean(baseline, [NO_BASELINE, *CARDS])
         raise InputError(f"[method] baseline = '{baseline}' is unknown; {hint}")
-    options = method_options(sections)
-    if sections.method.iterate not in (None, "best") and CARDS[name].pace is Pace.LOOK_AHEAD:
+    iterate = sections.method.iterate
+    chooses_itself = CARDS[name].pace is Pace.LOOK_AHEAD
+    if chooses_itself and iterate is not None and iterate is not Iterate.BEST:
         raise InputError(
-            f'[method] iterate = "{sections.method.iterate}", but {name} chooses its model by '
+            f'[method] iterate = "{iterate.value}", but {name} chooses its model by '
             "itself; remove it, or choose another method"
         )
     try:
-        CARDS[name].build({}, options)
+        CARDS[name].build({}, sections.method.options)
     except InputError as error:
         raise InputError(f"[method] {error}") from error
 
 
 def _check_privacy(sections: ConfigSections, unit: Unit) -> None:
     """Refuse what a privacy guarantee does not cover."""
-    method, options = sections.method, method_options(sections)
+    method, options = sections.method, sections.method.options
     check_hidden(CARDS[method.name].build({}, options), unit)
     if options.get("curvature") == "true":
         raise InputError(
             "[method] curvature = true, but curvature sums cannot keep the promise in [privacy]; "
             "remove one of them"
         )
-    if method.baseline not in (None, NO_BASELINE):
+    if method.baseline is not None:
         raise InputError(
             f'[method] baseline = "{method.baseline}", but a second model would spend the budget '
             "in [privacy] again; train it by itself, with a budget of its own"
         )
-    if sections.groups.small == SmallGroupRule.MERGE.value:
+    if sections.groups.small is SmallGroupRule.MERGE:
         raise InputError(
             '[groups] small = "merge", but one row can decide which groups are merged, and that is '
             'not covered by the promise in [privacy]; set small = "share"'
@@ -245,30 +270,18 @@ def check_covered(*, certify: bool, validation: float) -> None:
         )
 
 
-def validation_share(sections: ConfigSections) -> float:
-    """Return the share of validation rows; networks overfit and need some."""
-    if sections.data.validation is not None:
-        return sections.data.validation
-    chosen_by_rows = sections.model.kind == "mlp" and sections.privacy is None
-    return DEFAULT_SHARE_FOR_NETWORKS if chosen_by_rows else 0.0
-
-
 def _check_unique(values: Sequence[str], where: str, data: DataSection) -> None:
     """Refuse a value that is listed twice, in the same spelling or in another one."""
-    for place, value in enumerate(values):
-        if value in values[:place]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
             raise InputError(f"{where} has '{value}' twice; remove one of them")
     same = "folded" if data.merge_spellings else "value"
     first: dict[str, str] = {}
-    listed = spellings(pl.Series(values, dtype=pl.String))
-    for key, spelled in listed.select(same, "spelled").rows():
+    written = spellings(pl.Series(values, dtype=pl.String))
+    for key, spelled in written.select(same, "spelled").rows():
         other = first.setdefault(key, spelled)
         if other != spelled:
             raise InputError(
                 f"{where} has '{other}' and '{spelled}', which are read as one value; remove one "
                 "of them"
             )
-
-
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

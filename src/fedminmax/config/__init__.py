@@ -1,0 +1,1 @@
+"""The configuration of a run on tables: sections of `fedminmax.toml`, checks, and overrides."""

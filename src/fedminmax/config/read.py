@@ -1,0 +1,219 @@
+"""The configuration of a run on tables: read from `fedminmax.toml`, checked, as a frozen record."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
+
+from fedminmax.config.checks import check_covered, check_sections
+from fedminmax.config.file_format import FileFormat
+from fedminmax.config.messages import read_toml, validated
+from fedminmax.config.schema import Feature, Protected, Schema, Target
+from fedminmax.config.sections import (
+    EMPTY_REPORT,
+    NO_LOGGING,
+    ConfigSections,
+    DataSection,
+    LoggingSection,
+    MethodSection,
+    ModelSection,
+    PrivacySection,
+    ReportSection,
+    resolved,
+)
+from fedminmax.core.certificate import check_provable
+from fedminmax.core.errors import InputError
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.privacy.mechanism import Privacy
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.defaults import default_patience
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file and the owner of its rows; without an owner, the site column names it row by row.
+
+    Without its own ``format``, the file has the format of the configuration.
+    """
+
+    path: Path
+    owner: str | None
+    format: FileFormat | None = None
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """The complete configuration of a run on tables; ``text`` is the file's content.
+
+    With ``secure_aggregation`` a server between real sites learns totals alone; None is not decided
+    yet. With ``same_sites`` all of these totals are over the same sites.
+    """
+
+    training: tuple[Source, ...]
+    test: tuple[Source, ...]
+    _: KW_ONLY
+    site_column: str | None
+    held_out: float
+    seed: int
+    format: FileFormat
+    schema: Schema
+    model: ModelSection
+    method: MethodSection
+    logging: LoggingSection = NO_LOGGING
+    report: ReportSection = EMPTY_REPORT
+    validation: float = 0.0
+    secure_aggregation: bool | None = None
+    same_sites: bool = True
+    privacy: PrivacySection | None = None
+    text: str = field(default="", repr=False, compare=False)
+
+    @property
+    def for_measuring(self) -> "TableConfig":
+        """The same for files that are measured as a whole: nobody has to know whose rows are."""
+        return replace(self, schema=replace(self.schema, person_column=None))
+
+    @property
+    def iterate(self) -> Iterate:
+        """Which of a run's models it returns: by default, the one chosen by validation rows.
+
+        Without validation rows it is the method's own default. The baseline uses the same iterate.
+        """
+        if self.method.iterate is not None:
+            return self.method.iterate
+        return Iterate.BEST if self.validation else CARDS[self.method.name].build({}).output
+
+    @property
+    def promise(self) -> Privacy | None:
+        """The privacy guarantee of the run over all of its rounds; None if there is none."""
+        section = self.privacy
+        if section is None:
+            return None
+        return Privacy(
+            section.epsilon,
+            section.delta,
+            clip=section.clip,
+            rounds=self.method.rounds,
+            unit=section.unit,
+            colluding=section.colluding,
+            max_loss=section.max_loss,
+        )
+
+    @property
+    def patience(self) -> int | None:
+        """Rounds without improvement on validation rows after which a run stops; None: never."""
+        default = default_patience(CARDS[self.method.name].pace, self.validation)
+        return self.method.patience or default
+
+
+def read_config(path: str | Path) -> TableConfig:
+    """Read and check a configuration; file names are relative to its folder."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; write one with 'fedminmax init'")
+    text, file = read_toml(path)
+    try:
+        sections = validated(resolved(file), ConfigSections)
+        check_sections(sections)
+        config = _config_of(sections, path.parent)
+        return replace(checked(config), text=text)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def checked(config: TableConfig) -> TableConfig:
+    """Refuse a certificate for models that have none, and what privacy does not cover."""
+    method = config.method
+    if config.privacy is not None:
+        check_covered(certify=method.certify, validation=config.validation)
+    if method.certify:
+        model, schema = config.model, config.schema
+        classes = max(len(schema.target.classes), 1)
+        linear = LinearStructure(
+            classes, len(schema.features), intercept=True, loss=model.loss, ridge=model.ridge
+        )
+        check_provable(None if model.hidden else linear)
+    return config
+
+
+def _config_of(sections: ConfigSections, folder: Path) -> TableConfig:
+    data, federation = sections.data, sections.federation
+    training, test = _sources(data, folder)
+    return TableConfig(
+        training=training,
+        test=test,
+        site_column=data.site_column,
+        held_out=data.held_out,
+        seed=data.seed,
+        format=data.format,
+        schema=_schema_of(sections),
+        model=sections.model,
+        method=sections.method,
+        logging=sections.logging,
+        report=sections.report,
+        validation=data.validation,
+        secure_aggregation=federation.secure_aggregation,
+        same_sites=federation.same_sites,
+        privacy=sections.privacy,
+    )
+
+
+def _sources(data: DataSection, folder: Path) -> tuple[tuple[Source, ...], tuple[Source, ...]]:
+    """Return the training files and the test files."""
+    formats = {name: changes.apply(data.format) for name, changes in data.formats.items()}
+    training = tuple(
+        Source(folder / file, name, formats.get(name)) for name, file in data.sites.items()
+    )
+    if data.file is not None:
+        training = (Source(folder / data.file, None),)
+    test = tuple(
+        Source(folder / file, None if data.site_column else name, formats.get(name))
+        for name, file in data.test.items()
+    )
+    return training, test
+
+
+def _schema_of(sections: ConfigSections) -> Schema:
+    """Return what the columns mean.
+
+    A value that is mapped to another one cannot occur: it is not among the classes, group values or
+    categories, even if the configuration still lists it.
+    """
+    data, groups, features = sections.data, sections.groups, sections.features
+    maps = {**data.map, **groups.map}
+
+    def occurring(column: str, values: Sequence[str]) -> tuple[str, ...]:
+        readings = maps.get(column, {})
+        return tuple(value for value in values if readings.get(value, value) == value)
+
+    return Schema(
+        target=Target(data.target, occurring(data.target, data.classes)),
+        features=tuple(
+            Feature(column, feature.kind, occurring(column, feature.categories), feature.format)
+            for column, feature in features.items()
+            if groups.as_features or column not in groups.columns
+        ),
+        protected=tuple(
+            Protected(
+                column,
+                tuple(groups.bands.get(column, ())),
+                occurring(column, groups.values.get(column, ())),
+            )
+            for column in groups.columns
+        ),
+        protected_as_features=groups.as_features,
+        missing_group=groups.missing,
+        minimum_group_size=groups.minimum_size,
+        missing_values=data.missing_values,
+        unlisted_group=groups.unlisted,
+        merge_spellings=data.merge_spellings,
+        small_groups=groups.small,
+        person_column=data.person_column,
+        maps=maps,
+        own_values=data.own_values,
+        missing_by_column={
+            column: feature.missing_values
+            for column, feature in features.items()
+            if feature.missing_values
+        },
+        units={column: feature.unit for column, feature in features.items() if feature.unit},
+    )
