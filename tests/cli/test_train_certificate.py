@@ -24,7 +24,7 @@ def test_a_run_stops_at_its_gap_and_says_what_is_proved(
     hospitals: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_config(hospitals, model=LOGISTIC, method=FAST)
-    run_here("train", config, "--gap", "0.05")
+    run_here("train", config, "--optimality-gap", "0.05")
     said = " ".join(capsys.readouterr().out.split())
     first, lines = results_of(RUN), rounds_of(RUN)
     proof, gaps = first["proof"], [line["remaining"] for line in lines]
@@ -46,7 +46,7 @@ def test_a_run_stops_at_its_gap_and_says_what_is_proved(
     run_here("report", RUN, "--out", "report.html")
     assert "Proved: no logistic model" in Path("report.html").read_text()
 
-    run_here("train", config, "--gap", "0.05")
+    run_here("train", config, "--optimality-gap", "0.05")
     assert rounds_of(RUN) == lines
     run_here("train", config)
     assert rounds_of(RUN)[: len(lines)] == lines
@@ -152,7 +152,7 @@ def test_a_gap_for_a_method_that_knows_none(
     hospitals: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_config(hospitals)
-    assert complaint_here(capsys, "train", config, "--gap", "1e-4") == (
-        "--gap 0.0001: fedminmax does not know how far it is from the optimum; set name = "
+    assert complaint_here(capsys, "train", config, "--optimality-gap", "1e-4") == (
+        "--optimality-gap 0.0001: fedminmax does not know how far it is from the optimum; set name = "
         '"fedminmax-fast" in [method]'
     )

@@ -18,8 +18,7 @@ from fedminmax.config.messages import toml_key, toml_string
 from fedminmax.config.schema import Kind, Schema
 from fedminmax.config.spellings import NUMBER
 from fedminmax.core.errors import InputError
-from fedminmax.core.text import quoted
-from fedminmax.core.text import quoted as joined
+from fedminmax.core.text import listed, quoted
 from fedminmax.data.tables.groups import MERGED_VALUE, OTHER_VALUE
 from fedminmax.data.tables.site_summary import SiteSummary
 
@@ -104,7 +103,7 @@ def code_warnings(sites: Mapping[str, SiteSummary], schema: Schema) -> list[str]
             if (absent := [v for v in numbers if v not in own and _expected(v, own, total)])
         }
         if lacking:
-            named = joined([f"'{name}'" for name in lacking][:3])
+            named = listed([f"'{name}'" for name in lacking][:3])
             more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
             absent = sorted({value for own in lacking.values() for value in own})
             warnings.append(
@@ -235,7 +234,7 @@ def _word_of(short: str, words: set[str]) -> str | None:
 def _refusal(column: CodedColumn, blocks: Sequence[Sequence[str]]) -> str:
     having = []
     for block in blocks:
-        names = joined([f"'{name}'" for name in block[:3]])
+        names = listed([f"'{name}'" for name in block[:3]])
         more = f" and {len(block) - 3} more" if len(block) > 3 else ""
         verb = "has" if len(block) == 1 else "have"
         having.append(f"{names}{more} {verb} {quoted(sorted(_values(column, block)))}")
