@@ -153,6 +153,6 @@ def test_a_gap_for_a_method_that_knows_none(
 ) -> None:
     config = write_config(hospitals)
     assert complaint_here(capsys, "train", config, "--optimality-gap", "1e-4") == (
-        "--optimality-gap 0.0001: fedminmax does not know how far it is from the optimum; set name = "
-        '"fedminmax-fast" in [method]'
+        "--optimality-gap 0.0001: fedminmax does not know how far it is from the optimum; set "
+        'name = "fedminmax-fast" in [method]'
     )
