@@ -26,10 +26,17 @@ from nvflare.private.fed.server.server_commands import ServerCommands
 from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
 from fedminmax.network.flare import allow_list, rules, wire_types
-from fedminmax.network.flare.allow_list import RefusalLog, check_engine_version, refusal
-from fedminmax.network.flare.commands import _command_problem, _register_processor
+from fedminmax.network.flare.allow_list import RefusalLog, refusal
+from fedminmax.network.flare.commands import command_problem, register_allowed
 from fedminmax.network.flare.job_files import job_problem, write_job
 from fedminmax.network.flare.kits import COORDINATOR, Kits, provision
+from fedminmax.network.flare.patches import (
+    COMMANDS_AND_JOBS,
+    MESSAGES,
+    Patch,
+    apply,
+    check_engine_version,
+)
 from fedminmax.network.flare.rules import Place, is_allowed, parse_cell_name
 from fedminmax.network.wire.plan import PlannedRun
 from tests.hostile import engine_handlers
@@ -208,27 +215,36 @@ def test_an_engine_that_nobody_looked_into_is_not_started(monkeypatch: pytest.Mo
         check_engine_version()
 
 
+def test_an_engine_without_a_name_that_is_replaced_is_not_started() -> None:
+    gone = Patch(allow_list, "no_such_name", None, "a door would stay open")
+    with pytest.raises(InputError, match=r"has no .*\.no_such_name.* a door would stay open"):
+        apply([gone])
+    assert not hasattr(allow_list, "no_such_name")
+    for patch in (*MESSAGES, *COMMANDS_AND_JOBS):
+        assert hasattr(patch.owner, patch.name)
+
+
 @pytest.mark.parametrize("number", ["local", "../x", "x --set y", "", 7, JOB.upper(), f"{JOB}\n"])
 def test_the_number_of_a_job_is_a_number(number: object) -> None:
     for topic in rules.SITE_COMMANDS:
-        assert _command_problem("server", topic, {"job_id": number}) == "its job has no number"
-        assert _command_problem("server", topic, {"job_id": JOB}) is None
+        assert command_problem("server", topic, {"job_id": number}) == "its job has no number"
+        assert command_problem("server", topic, {"job_id": JOB}) is None
 
 
 def test_a_jobs_process_reports_about_its_own_job() -> None:
     topic = "train.notify_job_status"
-    assert _command_problem(f"north.{JOB}", topic, {"job_id": JOB}) is None
-    assert _command_problem(f"north.{JOB}", topic, {"job_id": OTHER}) == "it is about another job"
-    assert _command_problem(f"north.{JOB}", topic, {}) == "it has no job"
-    assert _command_problem(f"north.{JOB}", "train.deploy", {"job_id": JOB}) == "not allowed"
-    assert _command_problem("server", topic, {"job_id": JOB}) == "not allowed"
+    assert command_problem(f"north.{JOB}", topic, {"job_id": JOB}) is None
+    assert command_problem(f"north.{JOB}", topic, {"job_id": OTHER}) == "it is about another job"
+    assert command_problem(f"north.{JOB}", topic, {}) == "it has no job"
+    assert command_problem(f"north.{JOB}", "train.deploy", {"job_id": JOB}) == "not allowed"
+    assert command_problem("server", topic, {"job_id": JOB}) == "not allowed"
 
 
 def test_a_closed_command_has_no_processor() -> None:
     """The second line: what is not there cannot be reached by whatever way."""
     agent = SimpleNamespace(processors={})
     for processor in ClientRequestProcessors.request_processors:
-        _register_processor(agent, processor)
+        register_allowed(agent, processor)
     assert set(agent.processors) == {*rules.SITE_COMMANDS, *rules.SITE_COMMANDS_OF_JOBS}
 
 
@@ -238,8 +254,8 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> None:
     # The engine remembers how to build what it has packed once.
     flare_decomposers.register()
     monkeypatch.setattr(packing, "_decomposers", dict(packing._decomposers))
-    monkeypatch.setattr(packing.Packer, "unpack", wire_types._unpack)
-    monkeypatch.setattr(lobs, "_get_one_section", wire_types._get_one_section)
+    monkeypatch.setattr(packing.Packer, "unpack", wire_types.unpack_allowed)
+    monkeypatch.setattr(lobs, "_get_one_section", wire_types.read_allowed_section)
 
 
 @pytest.mark.usefixtures("closed")

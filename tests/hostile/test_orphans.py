@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from fedminmax.network.flare.kits import provision, write_site_settings
-from fedminmax.network.flare.lifeline import ENDED_WITH_PARENT
-from fedminmax.network.flare.process_tree import is_alive
+from fedminmax.network.flare.process_tree import ENDED_WITH_PARENT, is_alive
 from fedminmax.network.flare.processes import free_port
 from fedminmax.network.site.settings import SiteSettings
 from tests.cli.command import ONE_THREAD, command
@@ -21,13 +20,13 @@ from tests.network.flare.sleeping_processes import SECONDS, SLEEP, started
 
 # Three generations in sessions of their own, as a command, a main process and a job's are.
 YOUNGEST = f"""
-from fedminmax.network.flare.lifeline import end_with_parent
+from fedminmax.network.flare.process_tree import end_with_parent
 end_with_parent()
 {SLEEP}
 """
 MIDDLE = f"""
 import subprocess, sys
-from fedminmax.network.flare.lifeline import end_with_parent, lifeline
+from fedminmax.network.flare.process_tree import end_with_parent, lifeline
 end_with_parent()
 command = [sys.executable, "-c", {YOUNGEST!r}]
 child = subprocess.Popen(command, stdin=lifeline(), start_new_session=True)
@@ -36,7 +35,7 @@ child.wait()
 """
 OLDEST = f"""
 import subprocess, sys
-from fedminmax.network.flare.lifeline import lifeline
+from fedminmax.network.flare.process_tree import lifeline
 command = [sys.executable, "-c", {MIDDLE!r}]
 child = subprocess.Popen(
     command, stdin=lifeline(), stdout=subprocess.PIPE, start_new_session=True
@@ -76,7 +75,7 @@ def test_the_youngest_ends_with_the_middle_one() -> None:
 
 def test_a_process_that_is_busy_ends_as_well() -> None:
     code = """
-from fedminmax.network.flare.lifeline import end_with_parent
+from fedminmax.network.flare.process_tree import end_with_parent
 end_with_parent()
 print(flush=True)
 while True:

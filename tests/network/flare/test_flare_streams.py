@@ -10,7 +10,6 @@ import pytest
 from nvflare.fuel.f3.cellnet.cell import Adapter
 from nvflare.fuel.f3.comm_config import CommConfigurator
 from nvflare.fuel.f3.message import Message
-from nvflare.fuel.f3.streaming import byte_streamer
 from nvflare.fuel.f3.streaming.blob_streamer import BlobStream
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
 from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer, TxTask
@@ -18,7 +17,8 @@ from nvflare.fuel.f3.streaming.stream_const import STREAM_DATA_TOPIC, StreamHead
 from nvflare.fuel.f3.streaming.stream_types import StreamFuture
 from nvflare.fuel.utils.buffer_list import ConsumableBufferList
 
-from fedminmax.network.flare.streams import DelayedCalls, reduce_stream_overhead
+from fedminmax.network.flare.patches import SPEED, apply
+from fedminmax.network.flare.streams import DelayedCalls
 
 MESSAGES = 500
 SECONDS = 10.0
@@ -26,17 +26,11 @@ SECONDS = 10.0
 
 @pytest.fixture(autouse=True)
 def _lightened(monkeypatch: pytest.MonkeyPatch) -> None:
-    for owner, name in (
-        (RxTask, "_schedule_remove_task"),
-        (RxTask, "_send_ack"),
-        (TxTask, "__init__"),
-        (byte_streamer, "reliable_retry_scheduler"),
-        (ConsumableBufferList, "__repr__"),
-    ):
-        monkeypatch.setattr(owner, name, getattr(owner, name))
+    for patch in SPEED:
+        monkeypatch.setattr(patch.owner, patch.name, getattr(patch.owner, patch.name))
     # Sessions of other tests in this process leave messages that are remembered for a while.
     monkeypatch.setattr(RxTask, "rx_task_map", {})
-    reduce_stream_overhead()
+    apply(SPEED)
 
 
 class Wire:
@@ -159,7 +153,7 @@ UNDER_A_LIMIT = """
 import os, resource
 import psutil
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
-from fedminmax.network.flare.streams import reduce_stream_overhead
+from fedminmax.network.flare.patches import SPEED, apply
 
 def receive(first):
     for number in range(first, first + 1000):
@@ -168,7 +162,7 @@ def receive(first):
         task._schedule_remove_task()
 
 engines_own = RxTask._schedule_remove_task
-reduce_stream_overhead()
+apply(SPEED)
 if os.getuid() == 0:
     # The limit does not hold for root.
     os.setuid(54_321)

@@ -10,7 +10,7 @@ Each message is looked at when it has just arrived: its headers are read (plain 
 nothing of its content is. What is known then:
 
 - over which connection it came. Every connection is mutual TLS, also between a participant's own
-  processes (``_close_internal_port``), and the engine has compared the name that the other side
+  processes (``close_internal_port``), and the engine has compared the name that the other side
   claims with the name in its certificate. Here both are compared again.
 - from whom the message says that it is, and for whom. A participant can write there what it likes,
   so only those who really pass on others' messages are believed: the server, and a site's main
@@ -26,7 +26,6 @@ import threading
 import time
 from typing import Any
 
-import nvflare
 from nvflare.apis.fl_constant import ConnectionSecurity
 from nvflare.fuel.f3.cellnet.connector_manager import ConnectorManager
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
@@ -41,7 +40,6 @@ from nvflare.fuel.f3.streaming.stream_const import (
 )
 from nvflare.fuel.utils.fobs import FOBSContextKey
 
-from fedminmax.core.errors import InputError
 from fedminmax.network.flare.rules import (
     CellName,
     Place,
@@ -51,7 +49,6 @@ from fedminmax.network.flare.rules import (
 )
 
 LOG = logging.getLogger("fedminmax.refused")
-ENGINE_VERSION = "2.9."
 # Of one kind of message, one line in so many seconds; of all, so many at once.
 SECONDS_BETWEEN_LINES = 10.0
 MAX_LINES = 500
@@ -66,30 +63,12 @@ _engine_start = CoreCell.start
 _engine_connectors = ConnectorManager.__init__
 
 
-def check_engine_version() -> None:
-    """Refuse an engine whose inside was not looked at."""
-    if not nvflare.__version__.startswith(ENGINE_VERSION):
-        raise InputError(
-            f"nvflare {nvflare.__version__} is installed, and its doors are not known; install "
-            f"nvflare {ENGINE_VERSION}*: nothing was started"
-        )
-
-
-def install_allow_list() -> None:
-    """Let the cells of this process hear what the rules name; must come before the first cell."""
-    check_engine_version()
-    CoreCell.process_message = _receive
-    CoreCell._add_adhoc_connector = _connect_nowhere
-    CoreCell.start = _start_connected
-    ConnectorManager.__init__ = _close_internal_port
-
-
 def is_installed() -> bool:
     """Return whether this process has its doors closed."""
-    return CoreCell.process_message is _receive
+    return CoreCell.process_message is receive_allowed
 
 
-def _receive(cell: Any, endpoint: Any, connection: Any, app_id: int, message: Any) -> None:
+def receive_allowed(cell: Any, endpoint: Any, connection: Any, app_id: int, message: Any) -> None:
     """Do what the engine does with a message that arrived, if a rule lets it through."""
     try:
         is_own = _is_from_here(cell, connection)
@@ -196,11 +175,11 @@ def _waiting_requests(cell: Any) -> dict[str, Any]:
     return whole.requests_dict if whole is not None else {}
 
 
-def _connect_nowhere(cell: Any, to_cell: str, url: str) -> None:
+def connect_nowhere(cell: Any, to_cell: str, url: str) -> None:
     """Do not connect to an address that a message names: all connections are in the kit."""
 
 
-def _start_connected(cell: Any) -> None:
+def start_connected(cell: Any) -> None:
     """Start a cell; a job's is ready when it is connected with its main process.
 
     The engine would send what comes before that by way of the server, where others could.
@@ -211,7 +190,7 @@ def _start_connected(cell: Any) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _close_internal_port(manager: Any, *arguments: Any, **named: Any) -> None:
+def close_internal_port(manager: Any, *arguments: Any, **named: Any) -> None:
     """Let a participant's own processes prove to each other who they are, with the kit's key.
 
     The engine's port for them is plain TCP on the loopback address: every user of the machine

@@ -29,25 +29,18 @@ _engine_dispatch = FedAdminAgent._dispatch_request
 _engine_do = ServerCommandRegister._do_command
 
 
-def install_command_lists() -> None:
-    """Let this process carry out the named commands alone."""
-    FedAdminAgent.register_processor = _register_processor
-    FedAdminAgent._dispatch_request = _dispatch_request
-    ServerCommandRegister._do_command = _do_command
-
-
-def _register_processor(agent: Any, processor: Any) -> None:
+def register_allowed(agent: Any, processor: Any) -> None:
     """Give a site's main process no processor of a command that is closed: there is no shell."""
     if set(processor.get_topics()) <= {*SITE_COMMANDS, *SITE_COMMANDS_OF_JOBS}:
         _engine_register(agent, processor)
 
 
-def _dispatch_request(agent: Any, request: Any) -> Any:
+def dispatch_allowed(agent: Any, request: Any) -> Any:
     """Do what the engine does with a command at a site, if it is one of the named."""
     command = request.payload
     origin = request.get_header(MessageHeaderKey.ORIGIN)
     topic = getattr(command, "topic", None)
-    problem = _command_problem(origin, topic, getattr(command, "headers", None))
+    problem = command_problem(origin, topic, getattr(command, "headers", None))
     if problem is None:
         return _engine_dispatch(agent, request)
     log_refusal(
@@ -56,7 +49,7 @@ def _dispatch_request(agent: Any, request: Any) -> Any:
     return new_cell_message({}, error_reply(REFUSED))
 
 
-def _command_problem(origin: object, topic: object, headers: object) -> str | None:
+def command_problem(origin: object, topic: object, headers: object) -> str | None:
     """Return why a command is refused; None if it is not."""
     of_job = origin != ROOT
     if topic not in (SITE_COMMANDS_OF_JOBS if of_job else SITE_COMMANDS):
@@ -72,7 +65,7 @@ def _command_problem(origin: object, topic: object, headers: object) -> str | No
     return None
 
 
-def _do_command(register: Any, connection: Any, command: str) -> None:
+def do_allowed(register: Any, connection: Any, command: str) -> None:
     """Do what the engine does with a person's command, if it is one of the named."""
     name = command.split(maxsplit=1)[0] if command.strip() else ""
     entries = register.get_command_entries(name)

@@ -96,12 +96,7 @@ def _site() -> dict[str, Any]:
     }
 
 
-def install_job_check() -> None:
-    """Let this process take no other jobs; the engine's own checks come after."""
-    AppDeployer.deploy = _deploy
-
-
-def _deploy(
+def deploy_ours(
     deployer: AppDeployer,
     workspace: Any,
     job_id: str,
@@ -110,7 +105,7 @@ def _deploy(
     app_data: bytes,
     fl_ctx: Any,
 ) -> str | None:
-    """Do what the engine's own does, with a job of ours; return why it is refused."""
+    """Do what the engine's own does, with a job of ours; return why another is refused."""
     authority = Path(workspace.get_file_path_in_startup(AUTHORITY_CERTIFICATE))
     problem = job_problem(job_id, app_data, authority)
     if problem is not None:

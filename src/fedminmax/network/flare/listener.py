@@ -11,7 +11,6 @@ import sys
 import threading
 from typing import Any
 
-from nvflare.fuel.f3.communicator import driver_mgr
 from nvflare.fuel.f3.drivers.driver import ConnectorInfo, Driver
 from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver, TcpStreamServer
 
@@ -82,9 +81,3 @@ class ListeningDriver(TcpDriver):  # type: ignore[misc]
         self.connector = connector
         self.server = Listener(self, connector)
         self.server.serve_forever()
-
-
-def install_listener() -> None:
-    """Let the engine listen with our driver in this process; its own is not looked for."""
-    driver_mgr.class_cache.add(TcpDriver.__name__)
-    driver_mgr.register(ListeningDriver)

@@ -1,13 +1,56 @@
-"""Processes and all that they started: found by their parents, ended together."""
+"""Processes that we start: they end with us, and with all that they started.
+
+A process that was killed cleans up nothing, and its children would go on, connected and answering.
+So every process that starts others holds the writing end of a pipe, which the system closes when
+the process is gone, and its children wait at the other end (``lifeline``).
+"""
 
 import os
+import sys
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
 
 import psutil
 
 SECONDS_TO_END = 10.0
 POLL_SECONDS = 0.2
+ENDED_WITH_PARENT = 9
+
+
+def engine_command(module: str, arguments: Sequence[str]) -> list[str]:
+    """Return the command that runs a module of the engine with its doors closed."""
+    return [
+        sys.executable,
+        "-u",
+        "-m",
+        "fedminmax.network.flare.engine_process",
+        module,
+        *arguments,
+    ]
+
+
+@cache
+def lifeline() -> int:
+    """Return what a child is given as its standard input; it ends when this process does.
+
+    The writing end is not inherited, and stays open for as long as this process lives.
+    """
+    reading, _ = os.pipe()
+    return reading
+
+
+def end_with_parent() -> None:
+    """Let this process end, at once, when the one that gave it its standard input has ended."""
+    threading.Thread(target=_wait, name="lifeline", daemon=True).start()
+
+
+def _wait() -> None:
+    while os.read(sys.__stdin__.fileno() if sys.__stdin__ else 0, 1):
+        pass
+    # Nothing is finished or said: whoever stopped the parent wants silence.
+    os._exit(ENDED_WITH_PARENT)
 
 
 def end(processes: Iterable[psutil.Process]) -> None:

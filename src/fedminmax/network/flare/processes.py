@@ -11,11 +11,12 @@ from pathlib import Path
 
 import psutil
 
-from fedminmax.network.flare.allow_list import check_engine_version
-from fedminmax.network.flare.engine_process import SERVER_MODULE, SITE_MODULE, engine_command
 from fedminmax.network.flare.kits import PROJECT, make_private, site_name, write_server_settings
-from fedminmax.network.flare.lifeline import lifeline
+from fedminmax.network.flare.patches import check_engine_version
+from fedminmax.network.flare.process_tree import engine_command, lifeline
 
+SITE_MODULE = "nvflare.private.fed.app.client.client_train"
+SERVER_MODULE = "nvflare.private.fed.app.server.server_train"
 OUTPUT_FILE = "output.txt"
 # What the engine writes when the server has accepted the site.
 REGISTERED = b"Successfully registered client"

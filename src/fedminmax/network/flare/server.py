@@ -11,7 +11,6 @@ from nvflare.collab.api.exceptions import RunAborted
 from nvflare.collab.api.group_call_context import ResultQueue
 
 from fedminmax.core.errors import InputError
-from fedminmax.network.flare.streams import reduce_stream_overhead
 from fedminmax.network.server.news import ProgressReporter, news_as_json
 from fedminmax.network.server.run import publish_results, run_plan
 from fedminmax.network.server.transport import NO_LIMITS, PRESENCE_TIMEOUT, Answer, wait_for_all
@@ -30,7 +29,6 @@ class FlareServer:
 
     def __init__(self, plan: str) -> None:
         self._plan = plan
-        reduce_stream_overhead()
 
     @collab.main
     def run(self) -> None:

@@ -33,10 +33,8 @@ from nvflare.fuel.flare_api.api_spec import (
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
-from fedminmax.network.flare.allow_list import install_allow_list
+from fedminmax.network.flare.patches import patch_session
 from fedminmax.network.flare.server import NEWS_TOPIC, RESULTS_FOLDER
-from fedminmax.network.flare.streams import reduce_stream_overhead
-from fedminmax.network.flare.wire_types import install_wire_types
 from fedminmax.network.server.disk import disk_is_full, find_disk_full
 from fedminmax.network.server.news import News, news_from_json
 
@@ -184,9 +182,7 @@ def fetch_results(session: Session, job: str, folder: Path) -> bool:
 def connected(kit: Path, seconds: float, alive: Callable[[], None]) -> Iterator[Session]:
     """Log in with a person's kit; ``alive`` raises if waiting is pointless."""
     # A person's machine has doors, too.
-    install_allow_list()
-    install_wire_types()
-    reduce_stream_overhead()
+    patch_session()
     session = _log_in(kit, seconds, alive)
     try:
         yield session

@@ -12,7 +12,6 @@ from nvflare.collab import collab
 
 from fedminmax.network.flare.allow_list import is_installed
 from fedminmax.network.flare.roster import AUTHORITY_CERTIFICATE, read_roster
-from fedminmax.network.flare.streams import reduce_stream_overhead
 from fedminmax.network.secure.identity import read_authority, read_identity
 from fedminmax.network.site.answering import FAILED, AnsweringSite, refuse
 from fedminmax.network.site.ledger import KEPT_FOLDER, Ledger
@@ -29,7 +28,6 @@ class FlareSite:
     """Answers bytes, or the reason for a refusal as text."""
 
     def __init__(self) -> None:
-        reduce_stream_overhead()
         self._site: AnsweringSite | None = None
 
     @collab.publish

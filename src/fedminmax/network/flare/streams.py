@@ -129,21 +129,12 @@ _engine_begin = TxTask.__init__
 _engine_ack = RxTask._send_ack
 
 
-def reduce_stream_overhead() -> None:
-    """Let the engine do less for each message in this process from now on."""
-    RxTask._schedule_remove_task = _schedule_remove_task
-    RxTask._send_ack = _send_ack
-    TxTask.__init__ = _begin_task
-    ConsumableBufferList.__repr__ = _brief
-    byte_streamer.reliable_retry_scheduler = RETRIES
-
-
-def _brief(pieces: ConsumableBufferList) -> str:
+def size_alone(pieces: ConsumableBufferList) -> str:
     """Return how large a message is; the engine would write out all its bytes for a log."""
     return f"{sum(map(len, pieces))} bytes"
 
 
-def _schedule_remove_task(task: RxTask, ttl: float | None = None) -> None:
+def forget_later(task: RxTask, ttl: float | None = None) -> None:
     """Do what the engine's own does, but for the thread."""
     with task.stop_lock:
         if task.cleanup_timer is None:
@@ -151,13 +142,13 @@ def _schedule_remove_task(task: RxTask, ttl: float | None = None) -> None:
             task.cleanup_timer = CALLS.add(seconds, task._remove_task)
 
 
-def _send_ack(task: RxTask, offset: int, seq: int) -> None:
+def confirm_if_needed(task: RxTask, offset: int, seq: int) -> None:
     """Confirm, unless all has come and the sender does not wait to hear of it."""
     if task.reliable or not task.completed:
         _engine_ack(task, offset, seq)
 
 
-def _begin_task(
+def begin_with_fitting_buffer(
     task: TxTask,
     cell: Any,
     chunk_size: int,

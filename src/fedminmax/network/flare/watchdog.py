@@ -1,7 +1,8 @@
 """Removes the folder of a command that was killed: a small process of its own that outlives it.
 
 The command says at its end, through a pipe, that all is well. A pipe that ends without that means
-that the command could not clean up itself. Its server and sites have ended with it (``lifeline``).
+that the command could not clean up itself. Its server and sites have
+ended with it (``process_tree``).
 """
 
 import os

@@ -27,20 +27,14 @@ _engine_unpack = fobs.Packer.unpack
 _engine_section = lobs._get_one_section
 
 
-def install_wire_types() -> None:
-    """Let this process build objects of the named types alone from messages."""
-    fobs.Packer.unpack = _unpack
-    lobs._get_one_section = _get_one_section
-
-
-def _unpack(packer: Any, value: Any) -> Any:
+def unpack_allowed(packer: Any, value: Any) -> Any:
     """Do what the engine's own does, for a type of the list."""
     if type(value) is dict and fobs.FOBS_TYPE in value and value[fobs.FOBS_TYPE] not in TYPES:
         raise ValueError(f"type {ascii(value[fobs.FOBS_TYPE])[:100]} is refused")
     return _engine_unpack(packer, value)
 
 
-def _get_one_section(stream: Any, expect_datum: bool) -> Any:  # noqa: FBT001 - the engine's
+def read_allowed_section(stream: Any, expect_datum: bool) -> Any:  # noqa: FBT001 - the engine's
     """Do what the engine's own does; a part becomes no file, and nothing that is fetched."""
     header, *rest = _engine_section(stream, expect_datum)
     if header and (header.marker not in SECTIONS or header.dot > 0):
