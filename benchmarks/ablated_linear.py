@@ -15,10 +15,9 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast, LookAheadState
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
-from fedminmax.methods.shared.fast_server import FastState
 from fedminmax.methods.shared.second_order_server import MIN_DAMPING
 from fedminmax.methods.shared.second_order_state import FIRST_DAMPING, SecondOrderState
 
@@ -48,11 +47,11 @@ class AblatedLinear:
     def _whole(self) -> FedMinMaxFast:
         return FedMinMaxFast(gap=0.0)
 
-    def init(self, parameters: Tensor, census: Census) -> FastState:
+    def init(self, parameters: Tensor, census: Census) -> LookAheadState:
         """As the whole method."""
         return self._whole.init(parameters, census)
 
-    def order(self, state: FastState, key: RoundKey) -> Order:
+    def order(self, state: LookAheadState, key: RoundKey) -> Order:
         """As the whole method."""
         return self._whole.order(state, key)
 
@@ -68,7 +67,7 @@ class AblatedLinear:
         """As the whole method."""
         return self._whole.expected(order, sender, reply)
 
-    def update(self, state: FastState, total: Sums) -> FastState:
+    def update(self, state: LookAheadState, total: Sums) -> LookAheadState:
         """Pass the server the reduced sums and trust region."""
         assert isinstance(state, SecondOrderState)
         reported = replace(total, statistics=self._curvature(state, total).flatten())

@@ -22,7 +22,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod, StateT
 from fedminmax.methods.qfedavg import QFedAvg
 from fedminmax.training.train import train

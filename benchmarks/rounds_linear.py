@@ -25,7 +25,7 @@ from fedminmax.core.messages import RoundKey
 from fedminmax.core.models import linear
 from fedminmax.data.adult import load_adult
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import LocalMethod, OneStepMethod
 from fedminmax.studies.study import rows_of_sites
 from fedminmax.training.simulation import Simulation

@@ -21,7 +21,7 @@ from fedminmax.core.models import linear
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.adult import load_adult
 from fedminmax.data.fashion_mnist import find_fashion_mnist, folders_to_search, load_fashion_mnist
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import LocalMethod
 from fedminmax.studies.fashion import FashionConfig, FashionStudy
 from fedminmax.studies.study import RunPlan, rows_of_sites

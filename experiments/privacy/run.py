@@ -23,9 +23,8 @@ from fedminmax.core.privacy.mechanism import Privacy, default_clip
 from fedminmax.core.text import markdown_table
 from fedminmax.data.adult import CATEGORIES, CLASS_NAMES, NUMBERS, Adult, load_adult
 from fedminmax.data.partition import partition_equally
-from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedAvgFast, FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.report.style import new_figure, plain_axes, save_figure, series_style
 from fedminmax.studies.scores import score_by_group

@@ -7,7 +7,7 @@ from fedminmax.estimators.regressor import FedMinMaxRegressor
 from fedminmax.exports.saved_model import load_model
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.metrics.by_group import group_metrics
 from fedminmax.runs.train import train_tables
 from fedminmax.training.certify import certify

@@ -6,7 +6,7 @@ from fedminmax.advice.cost import usual_rounds
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear
 from fedminmax.data.adult import load_adult
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 

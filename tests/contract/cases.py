@@ -4,23 +4,21 @@ import pytest
 
 from fedminmax.core.parity import Parity
 from fedminmax.methods.afl import AFL, AFLStart
-from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.drfa import DRFA
 from fedminmax.methods.fairfed import FairFed
 from fedminmax.methods.fcfl import FCFL
 from fedminmax.methods.fedavg import FedAvg
-from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedfb import FedFB
 from fedminmax.methods.fedgft import FedGFT
 from fedminmax.methods.fedmgda import FedMGDA
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.group_drfa import GroupDRFA
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from fedminmax.methods.group_term import GroupTERM
+from fedminmax.methods.look_ahead import AFLFast, FedAvgFast, FedMinMaxFast
 from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.methods.oracle_minimax import OracleMinimax
 from fedminmax.methods.qfedavg import QFedAvg

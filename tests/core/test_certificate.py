@@ -12,7 +12,7 @@ from torch import nn
 
 from fedminmax.core.certificate import Certificate, Cuts, Errors, bound_of, cuts_at, lower_bound
 from fedminmax.core.losses import Loss, cross_entropy_loss, squared_error_loss
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.training.certify import certify
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train

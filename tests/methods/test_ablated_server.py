@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from benchmarks.ablated_server import AblatedServer
 from fedminmax.core.losses import brier_loss
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.shared.first_order_server import FirstOrderState
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train

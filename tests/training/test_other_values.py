@@ -12,7 +12,7 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import Loss, cross_entropy_loss, squared_error_loss
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.training.checkpoint import load_checkpoint, save_checkpoint
 from fedminmax.training.progress import Progress, initial_progress
 from fedminmax.training.simulation import Simulation

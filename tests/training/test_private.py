@@ -32,9 +32,8 @@ from fedminmax.core.privacy.mechanism import (
 )
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
-from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedAvgFast, FedMinMaxFast
 from fedminmax.methods.method import SumsMethod
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.simulation import Simulation

@@ -15,8 +15,8 @@ from fedminmax.core.models import Mixture
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
+from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.methods.qfedavg import QFedAvg

@@ -18,10 +18,9 @@ from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import pace_of
 from fedminmax.methods.defaults import DEFAULT_ROUNDS, default_loss, default_patience, default_ridge
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import DEFAULT_GAP, FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.checks import check_whole, checked_method
-from fedminmax.methods.shared.fast_server import DEFAULT_GAP
 
 # Settings of the default method; a method that the user gives has its own.
 DEFAULT_METHOD_SETTINGS = ("gap", "learning_rate", "adversary_rate", "epsilon")

@@ -12,13 +12,11 @@ from fedminmax.core.losses import Loss
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.methods.afl import AFL
-from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import pace_of
 from fedminmax.methods.fedavg import FedAvg
-from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import AFLFast, FedAvgFast, FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.studies.scores import GroupScores
 from fedminmax.training.simulation import Simulation

@@ -12,7 +12,7 @@ from torch import nn
 from fedminmax.core.bounds import RowLengths, row_limits
 from fedminmax.core.losses import Loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.messages import Order, Sums
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.secure.answers import reply_layout, reply_of, reply_values, rounding_of
 from fedminmax.network.secure.fixed_point import Kind, Layout, Packed, pack, unpack

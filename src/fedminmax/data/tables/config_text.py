@@ -24,7 +24,7 @@ from fedminmax.methods.defaults import (
     default_loss,
     default_ridge,
 )
-from fedminmax.methods.shared.fast_server import DEFAULT_GAP
+from fedminmax.methods.look_ahead import DEFAULT_GAP
 
 LINE_LENGTH = 100
 

@@ -64,7 +64,7 @@ def max_reply_bytes(method: AnyMethod[Any], parameters: Tensor, census: Census) 
     """Return the maximum size of a reply, with gradients by group and curvature if it has them.
 
     >>> from fedminmax.core.linear_structure import LinearStructure
-    >>> from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+    >>> from fedminmax.methods.look_ahead import FedMinMaxFast
     >>> linear = LinearStructure(2, 3, intercept=True, loss="brier")
     >>> census = Census(torch.ones(3, 2), 2, linear=linear)
     >>> max_reply_bytes(FedMinMaxFast(), torch.zeros(8), census) - OVERHEAD_BYTES == 8 * 2 * 18

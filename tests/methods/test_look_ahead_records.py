@@ -7,11 +7,10 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from fedminmax.core.losses import brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.methods.fedavg_fast import FedAvgFast
+from fedminmax.methods.look_ahead import FedAvgFast
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
-from tests.methods.test_fast_networks import by_group, network
-from tests.methods.test_fedminmax_fast import classes
+from tests.methods.look_ahead_problems import by_group, classes, network
 
 
 def test_logistic_regression_is_that_of_scikit_learn() -> None:

@@ -6,24 +6,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast, LookAheadState
 from fedminmax.methods.method import AnyMethod
-from fedminmax.methods.shared.fast_server import FastState
 from fedminmax.methods.shared.first_order_server import FirstOrderState
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
-from tests.methods.test_fedminmax_fast import classes, worst_by_scipy
+from tests.methods.look_ahead_problems import (
+    Rows,
+    by_group,
+    classes,
+    network,
+    worst_by_scipy,
+    worst_risk,
+)
 
-Rows = tuple[Tensor, Tensor, Tensor]
 FIRST_ORDER = FedMinMaxFast(curvature=False)
-
-
-def network(seed: int, features: int = 3, kinds: int = 2) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(features, 8), nn.ReLU(), nn.Linear(8, kinds)).double()
 
 
 def rounds_of(
@@ -33,21 +33,9 @@ def rounds_of(
     rounds: int,
     method: FedMinMaxFast = FIRST_ORDER,
     **settings: Any,
-) -> list[Round[FastState]]:
+) -> list[Round[LookAheadState]]:
     federation = Simulation(model, loss, sites, **settings)
     return list(train(federation, method, rounds=rounds))
-
-
-def worst_risk(model: nn.Module, loss: Loss, rows: Rows) -> float:
-    x, y, group = rows
-    with torch.no_grad():
-        losses = loss(model(x), y)
-    return max(float(losses[group == number].mean()) for number in range(int(group.max()) + 1))
-
-
-def by_group(rows: Rows) -> list[Rows]:
-    x, y, group = rows
-    return [(x[group == a], y[group == a], group[group == a]) for a in range(int(group.max()) + 1)]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +155,7 @@ def test_with_half_of_the_sites_it_trains_on() -> None:
 def test_resuming_equals_never_stopping() -> None:
     rows = classes(3, 3, 3, 2)
     federation = Simulation(network(0), brier_loss, [rows])
-    method: AnyMethod[FastState] = FIRST_ORDER
+    method: AnyMethod[LookAheadState] = FIRST_ORDER
     done = list(train(federation, method, rounds=20))
     *_, resumed = train(federation, method, rounds=20, resume=done[8].progress)
     assert torch.equal(resumed.members, done[-1].members)

@@ -11,16 +11,13 @@ from torch import Tensor, nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.messages import RoundKey
-from fedminmax.methods.afl_fast import AFLFast
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
-from fedminmax.methods.shared.fast_server import FastState
+from fedminmax.methods.look_ahead import AFLFast, FedMinMaxFast, LookAheadState
 from fedminmax.methods.shared.first_order_server import FirstOrderState
 from fedminmax.methods.shared.trial import new_trial
 from fedminmax.training.one_round import run_round
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
-from tests.methods.test_fast_networks import network, worst_risk
-from tests.methods.test_fedminmax_fast import classes
+from tests.methods.look_ahead_problems import classes, network, worst_risk
 
 Rows = tuple[Tensor, Tensor, Tensor]
 METHOD = FedMinMaxFast(gap=0.0)
@@ -37,7 +34,7 @@ def easy_and_hard_sites(seed: int = 3) -> tuple[list[Rows], Rows]:
 
 def state_after(
     federation: Simulation, rounds: Sequence[Sequence[int]], method: FedMinMaxFast = METHOD
-) -> FastState:
+) -> LookAheadState:
     """Return the state after rounds with these sites."""
     state = method.init(federation.initial_parameters, federation.census)
     for number, participants in enumerate(rounds, start=1):

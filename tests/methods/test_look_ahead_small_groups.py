@@ -9,7 +9,7 @@ from torch import nn
 
 from fedminmax.core.losses import brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.small_groups import SmallGroupRule
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
 from tests.epigraph import lowest_maximum

@@ -7,13 +7,11 @@ from torch import Tensor, nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.methods.afl import AFL
-from fedminmax.methods.afl_fast import AFLFast
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import AFLFast, FedMinMaxFast
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 from tests.epigraph import lowest_maximum
-from tests.methods.test_fast_networks import by_group, network
-from tests.methods.test_fedminmax_fast import classes
+from tests.methods.look_ahead_problems import by_group, classes, network
 from tests.problems import Vector
 
 Rows = tuple[Tensor, Tensor, Tensor]

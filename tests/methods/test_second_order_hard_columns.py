@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.methods.fedavg_fast import FedAvgFast
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.look_ahead import FedAvgFast, FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.second_order_state import SecondOrderState
 from fedminmax.training.simulation import Simulation

@@ -1,0 +1,406 @@
+"""FedMinMaxFast, AFLFast and FedAvgFast: three objectives in few rounds, by looking ahead.
+
+They share one server, which differs in who its players are:
+
+- FedMinMaxFast: the groups. The objective is that of Papadaki et al. 2021 (see ``fedminmax``): min
+  over theta of max_a r_a(theta), where r_a includes the task's ridge m/2 |theta|^2.
+- AFLFast: the sites, as in Mohri et al. 2019 (see ``afl``). The server sees each site's own sums.
+- FedAvgFast: all records as one player, as in McMahan et al. 2017 (see ``fedavg``). So a baseline
+  differs from FedMinMaxFast only in its objective, and is as close to its own optimum.
+
+Sites return loss sums by group, and gradient sums (with curvature sums for linear models of
+moderate size) by group for FedMinMaxFast, over all of their records for the others.
+``second_order_server`` describes how the server uses them for linear models, ``first_order_server``
+for all others, and ``noisy_server`` under a privacy guarantee.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import reduce
+from operator import add
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.certificate import Certificate, row_size
+from fedminmax.core.errors import InputError
+from fedminmax.core.group_sums import gradients_by_part, linear_group_sums, linear_rows_per_chunk
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.messages import NO_STATISTICS, Census, Order, Reveals, RoundKey, Sums, zero_sums
+from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import FLOOR, GAP, LOOK_AHEAD, Over, Pace, Weights, register
+from fedminmax.methods.method import JudgingState, SiteData
+from fedminmax.methods.shared.checks import check_not_negative, check_positive, check_share
+from fedminmax.methods.shared.expected_reply import (
+    ExpectedReply,
+    OwnLoss,
+    Sender,
+    curvature_limits,
+    layout_of,
+)
+from fedminmax.methods.shared.first_order_server import (
+    FirstOrderState,
+    after_first_order_round,
+    start_first_order,
+)
+from fedminmax.methods.shared.noisy_server import NoisyState, after_noisy_round, start_noisy
+from fedminmax.methods.shared.replies import RiskSums, shares_within_floor, sum_by_group
+from fedminmax.methods.shared.second_order_server import after_second_order_round
+from fedminmax.methods.shared.second_order_state import (
+    SecondOrderState,
+    second_order_fits,
+    start_second_order,
+)
+
+LookAheadState = SecondOrderState | FirstOrderState | NoisyState
+# When to stop: the possible relative improvement of the worst risk.
+DEFAULT_GAP = 1e-4
+
+
+def ask_for_sums(key: RoundKey, parameters: Tensor) -> Order:
+    """Broadcast the next candidate; sites need no weights."""
+    return Order(key, parameters, torch.zeros(0, dtype=torch.float64))
+
+
+@dataclass(frozen=True)
+class LookAhead:
+    """What the three methods share; there is no learning rate to choose.
+
+    Args:
+        curvature: use second derivatives if the model allows it.
+        learning_rate: otherwise, the first step's rate; the server adapts it from then on.
+        momentum: the decay of running means of gradients (first order only).
+        gap: when to stop: the possible relative improvement of the worst risk, proved if possible
+            (cross-entropy or squared error with a ridge). 0 runs all rounds. It does not identify a
+            run: a run with a smaller gap continues where one with a larger gap stopped.
+        name: the method's name in tables.
+        output: not used; the result is the model with the lowest worst risk.
+    """
+
+    _: KW_ONLY
+    curvature: bool = True
+    learning_rate: float = 0.001
+    momentum: float = 0.9
+    gap: float = field(default=DEFAULT_GAP, repr=False)
+    name: str = "LookAhead"
+    output: Iterate = Iterate.LAST
+    over: ClassVar[Over]
+
+    def __post_init__(self) -> None:
+        check_not_negative(self.name, gap=self.gap)
+        check_positive(self.name, learning_rate=self.learning_rate)
+        check_share(self.name, **{"1 - momentum": 1.0 - self.momentum})
+
+    @property
+    def by_group(self) -> bool:
+        """Whether sites send a gradient sum for each group, or one over all of their records."""
+        return self.over is Over.GROUPS
+
+    def is_done(self, state: JudgingState) -> bool:
+        """Return whether the possible improvement is within the gap; never for a gap of 0."""
+        return self.gap > 0 and state.remaining is not None and state.remaining <= self.gap
+
+    def order(self, state: Any, key: RoundKey) -> Order:
+        """Broadcast the next candidate; sites need no weights."""
+        return ask_for_sums(key, state.parameters)
+
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
+        """Return loss and gradient sums, with curvature if it is used."""
+        return self.sums_of_rows(order, site, [workspace])
+
+    def sums_of_rows(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
+        """Return the same for any set of rows."""
+        rows, groups, curvature = site.examples, site.groups, NO_STATISTICS
+        linear = self.with_curvature(workspaces[0].linear, groups=groups, sites=site.sites)
+        if linear is not None:
+            sums = linear_group_sums(linear, order.parameters, rows, groups)
+            group_loss, gradients, curvature = sums.losses, sums.gradients, sums.curvature
+            if not self.by_group:
+                gradients, curvature = gradients.sum(dim=0), curvature.sum(dim=0)
+        else:
+            for workspace in workspaces:
+                workspace.load(order.parameters)
+            part = rows.group if self.by_group else torch.zeros_like(rows.group)
+            losses, gradients = gradients_by_part(
+                workspaces, rows, part, groups if self.by_group else 1, site.rows_per_chunk
+            )
+            group_loss = sum_by_group(losses, site)
+        return replace(
+            zero_sums(0, groups, 0),
+            step=gradients.flatten().cpu(),
+            scale=float(len(rows)),
+            group_loss=group_loss,
+            group_count=torch.bincount(rows.group, minlength=groups).cpu(),
+            statistics=curvature.flatten(),
+            gradient_evaluations=len(rows),
+        )
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """Expect sums over all rows; the squared norms of the groups' gradients share one reach.
+
+        Each row belongs to one group, so sum_a |g_a|^2 <= sum_a (sum_i s_i^2) (sum_i |x_i|^2) over
+        the rows i of a, which is at most the product of the sums over all rows.
+        """
+        parameters, groups = len(order.parameters), len(sender.counts)
+        squares = sender.limits.squared_slopes(torch.tensor(sender.rows), reply.group_loss.sum())
+        expected = ExpectedReply(
+            numbers=parameters * (groups if self.by_group else 1),
+            scale=float(sender.rows),
+            rows=sender.rows,
+            evaluations=sender.rows,
+            reach=math.sqrt(float(squares)),
+        )
+        layout = layout_of(parameters, sender)
+        linear = self.with_curvature(layout, groups=groups, sites=sender.sites)
+        if linear is None:
+            return expected
+        if not self.by_group:
+            sender = replace(sender, counts=sender.counts.sum(dim=0, keepdim=True))
+        upper, reported = curvature_limits(linear, sender, reply)
+        return replace(expected, lower=-upper, upper=upper, reported_curvature=reported)
+
+    def with_curvature(
+        self, structure: LinearStructure | None, *, groups: int, sites: int
+    ) -> LinearStructure | None:
+        """Return a linear model's layout if its second derivatives are used.
+
+        Both sides ask, so sites without rows count as players: others cannot know of them.
+        """
+        players = {Over.GROUPS: groups, Over.SITES: sites}.get(self.over, 1)
+        return structure if self.curvature and second_order_fits(structure, players) else None
+
+    def start(
+        self, parameters: Tensor, census: Census, players: Census, weights: Tensor
+    ) -> LookAheadState:
+        """Nothing is known yet: the first round collects the sums of the initial model.
+
+        ``players`` is the census with the server's players for groups.
+        """
+        counts, playable = players.counts.sum(dim=0), players.playable
+        linear = self.with_curvature(census.linear, groups=census.groups, sites=census.sites)
+        if census.noise is not None:
+            if linear is not None:
+                raise InputError(
+                    f"{self.name}: curvature sums cannot keep a privacy guarantee; give "
+                    "curvature=False"
+                )
+            return start_noisy(parameters, players, census.noise, weights)
+        if linear is not None:
+            size = row_size(players, linear, linear_rows_per_chunk(linear))
+            return start_second_order(
+                parameters, linear, weights=weights, counts=counts, playable=playable, size=size
+            )
+        return start_first_order(
+            parameters,
+            ridge=0.0 if census.linear is None else census.linear.ridge,
+            weights=weights,
+            counts=counts,
+            playable=playable,
+            rate=self.learning_rate,
+        )
+
+    def after_round(
+        self, state: LookAheadState, reported: RiskSums, epsilon: float = 0.0
+    ) -> LookAheadState:
+        """Return the state after a round's sums; ``epsilon`` is the minimum weight of a player."""
+        if isinstance(state, SecondOrderState):
+            return after_second_order_round(state, reported, epsilon)
+        if isinstance(state, NoisyState):
+            return after_noisy_round(state, reported, epsilon)
+        return after_first_order_round(state, reported, epsilon, self.momentum)
+
+
+@register(
+    key="fedminmax-fast",
+    paper="Papadaki et al. 2021's objective, with a prox-linear server (ours)",
+    optimises="worst group's risk",
+    over=Over.GROUPS,
+    pace=Pace.LOOK_AHEAD,
+    minimax=True,
+    weights=Weights.GROUPS,
+    absent_keep_weight=False,
+    sources=FLOOR | LOOK_AHEAD | GAP,
+)
+@dataclass(frozen=True)
+class FedMinMaxFast(LookAhead):
+    """Minimax over groups: see ``LookAhead``.
+
+    Args:
+        epsilon: the minimum weight of a group.
+    """
+
+    epsilon: float = 0.0
+    _: KW_ONLY
+    name: str = "FedMinMaxFast"
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+    hides: ClassVar[tuple[Unit, ...]] = (Unit.ROW, Unit.SITE)
+    over: ClassVar[Over] = Over.GROUPS
+
+    def init(self, parameters: Tensor, census: Census) -> LookAheadState:
+        """Return the state before the first round."""
+        weights = shares_within_floor(self.name, census, self.epsilon)
+        return self.start(parameters, census, census, weights)
+
+    def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
+        """Return the reply for any set of rows."""
+        return self.sums_of_rows(order, site, workspaces)
+
+    def update(self, state: LookAheadState, total: Sums) -> LookAheadState:
+        """Pass the groups' sums to the server."""
+        groups = len(total.group_count)
+        reported = RiskSums(
+            total.group_count.cpu(),
+            total.group_loss,
+            total.step.reshape(groups, -1),
+            total.statistics.reshape(groups, -1),
+            total.rounding,
+        )
+        return self.after_round(state, reported, self.epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class PlayersState:
+    """The server's state if its players are not the groups.
+
+    ``sites`` are the numbers of the sites that are its players, out of ``entries``; if all records
+    are one player, there are no weights, and nothing is proved about the worst group.
+    """
+
+    server: LookAheadState
+    sites: Tensor
+    entries: int
+
+    @property
+    def parameters(self) -> Tensor:
+        """The next model to try."""
+        return self.server.parameters
+
+    @property
+    def weights(self) -> Tensor:
+        """Lambda by site, 0 for a site without rows; empty if all records are one player."""
+        weights = torch.zeros(self.entries, dtype=torch.float64)
+        weights[self.sites] = self.server.weights[: self.entries]
+        return weights
+
+    @property
+    def selected(self) -> Tensor:
+        """The model with the lowest risk."""
+        return self.server.selected
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved of the worst site; None if nothing is."""
+        proved = self.server.certificate
+        return None if proved is None or not self.entries else replace(proved, players="site")
+
+    @property
+    def remaining(self) -> float | None:
+        """The possible relative improvement of the risk that is minimised; None if unknown."""
+        return self.server.remaining
+
+
+@register(
+    key="afl-fast",
+    paper="Mohri et al. 2019's objective, with a prox-linear server (ours)",
+    optimises="worst site's risk",
+    over=Over.SITES,
+    pace=Pace.LOOK_AHEAD,
+    minimax=True,
+    weights=Weights.SITES,
+    absent_keep_weight=False,
+    sources=LOOK_AHEAD | GAP,
+)
+@dataclass(frozen=True)
+class AFLFast(LookAhead):
+    """Minimax over sites: see ``LookAhead``."""
+
+    _: KW_ONLY
+    name: str = "AFLFast"
+    reveals: Reveals = field(default=Reveals.OWN_VECTOR, init=False)
+    over: ClassVar[Over] = Over.SITES
+
+    def init(self, parameters: Tensor, census: Census) -> PlayersState:
+        """Return the state before the first round; sites without rows are no players."""
+        sites = torch.tensor(census.occupied)
+        lengths = census.row_lengths
+        if lengths is not None:
+            # No site's rows are longer than all rows together: that is what is known of its own.
+            # Rounding errors that are bounded by it are still far below any gap.
+            lengths = torch.full((len(sites),), float(lengths.norm()), dtype=torch.float64)
+        counts = torch.diag(census.site_counts[sites])
+        players = Census(counts, census.classes, linear=census.linear, row_lengths=lengths)
+        server = self.start(parameters, census, players, census.site_shares[sites])
+        return PlayersState(server, sites, census.sites)
+
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
+        """Return the sums over all records, and their loss again as the site's own."""
+        reply = self.sums_of_rows(order, site, [workspace])
+        loss = torch.zeros(site.sites, dtype=torch.float64)
+        count = torch.zeros(site.sites, dtype=torch.int64)
+        loss[site.number] = reply.group_loss.sum()
+        count[site.number] = len(site.examples)
+        return replace(reply, site_loss=loss, site_count=count)
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """Expect sums over all rows, and their loss again as the sender's own."""
+        total = float(reply.group_loss.sum())
+        expected = LookAhead.expected(self, order, sender, reply)
+        return replace(expected, own_loss=OwnLoss(sender.rows, total, total))
+
+    def update_from_each(self, state: PlayersState, replies: Sequence[Sums]) -> PlayersState:
+        """Pass the sites' sums to the server; the last sums of an absent site are kept."""
+        total = reduce(add, (replace(reply, step=replies[0].step[:0]) for reply in replies))
+        counts = total.site_count[state.sites]
+        gradients = torch.zeros(len(counts), len(replies[0].step), dtype=replies[0].step.dtype)
+        curvature = torch.zeros(len(counts), len(replies[0].statistics), dtype=torch.float64)
+        for reply in replies:
+            player = int(torch.searchsorted(state.sites, reply.site_count.argmax()))
+            gradients[player] = reply.step
+            curvature[player] = reply.statistics
+        reported = RiskSums(counts, total.site_loss[state.sites], gradients, curvature)
+        return replace(state, server=self.after_round(state.server, reported))
+
+
+@register(
+    key="fedavg-fast",
+    paper="McMahan et al. 2017's objective, with a server of second order (ours)",
+    optimises="mean risk",
+    over=Over.ROWS,
+    pace=Pace.LOOK_AHEAD,
+    sources=LOOK_AHEAD | GAP,
+)
+@dataclass(frozen=True)
+class FedAvgFast(LookAhead):
+    """The mean risk's minimum: see ``LookAhead``."""
+
+    _: KW_ONLY
+    name: str = "FedAvgFast"
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+    hides: ClassVar[tuple[Unit, ...]] = (Unit.ROW, Unit.SITE)
+    over: ClassVar[Over] = Over.ROWS
+
+    def init(self, parameters: Tensor, census: Census) -> PlayersState:
+        """Return the state before the first round."""
+        counts = census.site_counts[:, None]
+        players = replace(census, counts=counts, minimum_group=0, row_lengths=None)
+        server = self.start(parameters, census, players, torch.ones(1, dtype=torch.float64))
+        return PlayersState(server, torch.zeros(0, dtype=torch.int64), 0)
+
+    def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
+        """Return the reply for any set of rows."""
+        return self.sums_of_rows(order, site, workspaces)
+
+    def update(self, state: PlayersState, total: Sums) -> PlayersState:
+        """Pass the sums to the server."""
+        reported = RiskSums(
+            total.group_count.sum().cpu().reshape(1),
+            total.group_loss.sum().reshape(1),
+            total.step.unsqueeze(0),
+            total.statistics.unsqueeze(0),
+            replace(total.rounding, loss=total.rounding.loss * len(total.group_loss)),
+        )
+        return replace(state, server=self.after_round(state.server, reported))

@@ -1,0 +1,68 @@
+"""Small problems for the methods that look ahead, and their optimum by another solver."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.losses import Loss
+from tests.epigraph import lowest_maximum
+from tests.problems import Vector
+
+Rows = tuple[Tensor, Tensor, Tensor]
+
+
+def classes(seed: int, groups: int, features: int, kinds: int, rows: int = 90) -> Rows:
+    """Groups that follow patterns of their own, with columns of very different sizes."""
+    rng = np.random.default_rng(seed)
+    group = np.r_[np.arange(groups), rng.choice(groups, rows, p=rng.dirichlet(np.ones(groups)))]
+    x = rng.normal(size=(len(group), features)) @ rng.normal(size=(features, features))
+    patterns = rng.normal(size=(groups, features, kinds))
+    noise = rng.gumbel(size=(len(group), kinds))
+    y = (np.einsum("nf,nfk->nk", x, patterns[group]) + 2.0 * noise).argmax(axis=1)
+    x = x * 10.0 ** rng.uniform(-1.0, 2.0, size=features)
+    return torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(group)
+
+
+def worst_by_scipy(rows: Rows, kinds: int, ridge: float) -> float:
+    """The epigraph of the group risks with softmax and ridge, written anew, by SLSQP."""
+    x, y, group = (part.numpy() for part in rows)
+    scale = x.std(axis=0)
+    inputs = np.c_[x / scale, np.ones(len(x))]
+    width = inputs.shape[1]
+    # The penalty is on the parameters of the unscaled columns.
+    sizes = np.r_[1.0 / scale, 1.0]
+
+    def risks(theta: Vector) -> tuple[Vector, Vector]:
+        matrix = theta.reshape(kinds, width)
+        scores = inputs @ matrix.T
+        scores -= scores.max(axis=1, keepdims=True)
+        p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        losses = -np.log(p[np.arange(len(y)), y])
+        pulls = p - np.eye(kinds)[y]
+        own = [group == number for number in range(group.max() + 1)]
+        penalty = 0.5 * ridge * ((matrix * sizes) ** 2).sum()
+        values = np.array([losses[rows].mean() + penalty for rows in own])
+        slopes = [
+            (pulls[rows].T @ inputs[rows] / rows.sum() + ridge * matrix * sizes**2).ravel()
+            for rows in own
+        ]
+        return values, np.array(slopes)
+
+    return lowest_maximum(risks, np.zeros(kinds * width))
+
+
+def network(seed: int, features: int = 3, kinds: int = 2) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(features, 8), nn.ReLU(), nn.Linear(8, kinds)).double()
+
+
+def worst_risk(model: nn.Module, loss: Loss, rows: Rows) -> float:
+    x, y, group = rows
+    with torch.no_grad():
+        losses = loss(model(x), y)
+    return max(float(losses[group == number].mean()) for number in range(int(group.max()) + 1))
+
+
+def by_group(rows: Rows) -> list[Rows]:
+    x, y, group = rows
+    return [(x[group == a], y[group == a], group[group == a]) for a in range(int(group.max()) + 1)]
