@@ -24,7 +24,7 @@ from fedminmax.methods.catalogue import goal_of
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.studies.study import StudyMethod
-from fedminmax.training.checkpoint import HistoryPoint
+from fedminmax.training.round_record import record_round
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 
@@ -110,8 +110,7 @@ def main() -> None:
         federation = Simulation(model, brier_loss, [(rows, labels, groups)])
         log = []
         for done in train(federation, method, rounds=max(ROUNDS), seed=0):
-            risks, weights = tuple(done.risks.tolist()), tuple(done.weights.tolist())
-            log.append(HistoryPoint(done.number, 0.0, risks, weights))
+            log.append(record_round(done, method, seconds=0.0))
             if done.number not in ROUNDS:
                 continue
             answer = federation.model(done.parameters(Iterate.TAIL_AVERAGE))

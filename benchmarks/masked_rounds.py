@@ -21,10 +21,11 @@ import psutil
 
 from benchmarks.network_rounds import MODELS, write_tables
 from fedminmax.network.flare.local import LocalFederation, local_federation
-from fedminmax.network.server.log import ROUNDS_FILE, LiveRound
+from fedminmax.network.server.log import LiveRound
 from fedminmax.network.server.run import run_folder
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
+from fedminmax.training.round_record import ROUNDS_FILE
 
 ROUNDS = {"logistic": 100, "fast": 15, "mlp": 15}
 SECONDS_BETWEEN_SAMPLES = 0.2
@@ -116,8 +117,8 @@ def cost_of(federation: LocalFederation, plan: NetworkPlan) -> Cost:
     return Cost(
         statistics.median(entry.seconds for entry in rounds),
         (after - before) / (last - first),
-        bytes_out=max(entry.bytes_out for entry in rounds),
-        bytes_in=max(entry.bytes_in for entry in rounds),
+        bytes_out=max(entry.sites.bytes_out for entry in rounds),
+        bytes_in=max(entry.sites.bytes_in for entry in rounds),
     )
 
 

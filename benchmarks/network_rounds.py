@@ -14,6 +14,7 @@ import argparse
 import statistics
 import tempfile
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -74,17 +75,21 @@ def measure(folder: Path, sites: int, name: str) -> None:
 def report(federation: LocalFederation, plan: NetworkPlan, name: str) -> None:
     """Run the plan and print the medians of its rounds."""
     events = list(federation.run(plan))
-    rounds = [event.round for event in events if isinstance(event, LiveRound)][1:]
+    records = [event.round for event in events if isinstance(event, LiveRound)]
+    rounds = records[1:]
+    seconds = [after.seconds - before.seconds for before, after in pairwise(records)]
     members = read_members(run_folder(federation.results(plan), plan, 0))
     size = members.shape[1] * BYTES_PER_PARAMETER
-    overhead = [entry.seconds - entry.slowest_seconds for entry in rounds]
+    overhead = [
+        own - entry.sites.slowest_seconds for own, entry in zip(seconds, rounds, strict=True)
+    ]
     print(
         f"{len(plan.sites):5d} {name:10s} {len(rounds):6d} "
-        f"{statistics.median(entry.seconds for entry in rounds):8.3f} "
-        f"{statistics.median(entry.slowest_seconds for entry in rounds):10.3f} "
+        f"{statistics.median(seconds):8.3f} "
+        f"{statistics.median(entry.sites.slowest_seconds for entry in rounds):10.3f} "
         f"{statistics.median(overhead):11.3f} "
-        f"{max(entry.bytes_out for entry in rounds) / size:6.3f} "
-        f"{max(entry.bytes_in for entry in rounds) / size:5.3f}",
+        f"{max(entry.sites.bytes_out for entry in rounds) / size:6.3f} "
+        f"{max(entry.sites.bytes_in for entry in rounds) / size:5.3f}",
         flush=True,
     )
 

@@ -52,7 +52,7 @@ def test_reproduce_and_its_status_name_a_history(
         *["--methods", "fedminmax", "--settings", "ESG", "--out", "here"],
     ]
     run_here(*words, "--budget", "0.05s")
-    history = run / "history.jsonl"
+    history = run / "rounds.jsonl"
     assert not (run / "result.json").exists()
     history.write_bytes(history.read_bytes() + NO_TEXT)
     before = history.read_bytes()

@@ -9,8 +9,9 @@ from fedminmax.cli.commands import federation
 from fedminmax.cli.commands.federation import follow
 from fedminmax.cli.terminal import Display
 from fedminmax.config.read import read_config
-from fedminmax.network.server.log import Event, LiveRound, NetworkRound, Notice
+from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.training.round_record import RoundRecord
 from tests.network.network_problem import plan_of, write_tables
 from tests.training.made_up_rounds import made_up_round
 
@@ -24,7 +25,7 @@ def plan(tmp_path: Path) -> NetworkPlan:
     return plan_of(read_config(write_tables(tmp_path)), runs)
 
 
-def live(*rounds: NetworkRound, run: int = 0) -> Generator[Event]:
+def live(*rounds: RoundRecord, run: int = 0) -> Generator[Event]:
     yield from (LiveRound(run, entry, GROUPS) for entry in rounds)
 
 

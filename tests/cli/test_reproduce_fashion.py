@@ -77,7 +77,7 @@ def test_all_settings_of_fedminmax_are_run_and_start_as_one_trajectory(quick: Pa
     assert [row["run"] for row in rows] == [True] * 4
     starts = []
     for setting in ("esg", "ssg", "psg", "centralized"):
-        history = quick / "here" / "runs" / f"{setting}-fedminmax-fold-0" / "history.jsonl"
+        history = quick / "here" / "runs" / f"{setting}-fedminmax-fold-0" / "rounds.jsonl"
         points = [json.loads(line) for line in history.read_text().splitlines()[:10]]
         starts.append(np.array([point["risks"] + point["weights"] for point in points]))
     for start in starts[1:]:

@@ -65,7 +65,7 @@ def test_stopping_and_calling_again_ends_at_the_same_numbers(
     again = fedminmax(*ONE_RUN, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert rows_of(tmp_path / "here") == uninterrupted
-    history = (tmp_path / "here/runs/esg-fedminmax-fold-0/history.jsonl").read_text()
+    history = (tmp_path / "here/runs/esg-fedminmax-fold-0/rounds.jsonl").read_text()
     rounds = [json.loads(line)["round"] for line in history.splitlines()]
     assert rounds == [*range(1, 11), *range(20, 401, 10)]
 

@@ -18,9 +18,10 @@ from fedminmax.network.flare.coordinator import read_job
 from fedminmax.network.flare.kits import COORDINATOR, ONE_PERSON, write_site_settings
 from fedminmax.network.flare.local import LocalFederation, local_federation
 from fedminmax.network.flare.processes import OUTPUT_FILE
-from fedminmax.network.server.log import ROUNDS_FILE, Event, LiveRound
+from fedminmax.network.server.log import Event, LiveRound
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.training.round_record import ROUNDS_FILE
 from tests.integration.other_code.held_rounds import FOLDER_VARIABLE
 from tests.integration.other_code_at_south import OTHER_CODE, HeldRounds
 from tests.network.network_problem import SITES, plan_of, write_tables

@@ -10,15 +10,11 @@ import torch
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Sums
 from fedminmax.network.flare.local import LocalFederation
-from fedminmax.network.server.log import (
-    ROUNDS_FILE,
-    LiveRound,
-    NetworkRound,
-    read_network_rounds,
-)
+from fedminmax.network.server.log import LiveRound
 from fedminmax.network.server.run import read_members, run_folder
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.checkpoint import restore
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from tests.network.network_problem import simulated_federation
 from tests.training.disturbed_simulation import Arrives, disturbed_members
 
@@ -62,16 +58,16 @@ def saved_round(federation: LocalFederation, plan: NetworkPlan, folder: Path) ->
 
 def finished_rounds(
     federation: LocalFederation, plan: NetworkPlan, folder: Path, arrives: Arrives | None = None
-) -> list[NetworkRound]:
+) -> list[RoundRecord]:
     """All rounds of a finished run, whose model is, to the bit, the simulation's of what arrived.
 
     By default that is the replies of those who took part, as they were.
     """
-    rounds = read_network_rounds(kept_run(federation, plan) / ROUNDS_FILE)
+    rounds = read_rounds(kept_run(federation, plan) / ROUNDS_FILE)
     assert [entry.round for entry in rounds] == list(range(1, plan.runs[0].rounds + 1))
 
     def of_those_who_took_part(number: int, site: str, reply: Sums) -> Sums | None:
-        return reply if site in rounds[number - 1].took_part else None
+        return reply if site in rounds[number - 1].sites.took_part else None
 
     expected = disturbed_members(folder, plan, arrives or of_those_who_took_part)
     assert torch.equal(read_members(kept_run(federation, plan)), expected)

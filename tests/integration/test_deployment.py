@@ -159,9 +159,9 @@ def test_a_closed_terminal_and_a_stop_do_not_change_the_model(
         fedminmax.load_model(folder / "alone").predict_proba(folder / "north.csv"),
         atol=1e-5,
     )
-    lines = (folder / "run" / "sites.jsonl").read_text().splitlines()
+    lines = (folder / "run" / "rounds.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in lines] == list(range(1, ROUNDS + 1))
-    assert all(json.loads(line)["took_part"] == list(SITES) for line in lines)
+    assert all(json.loads(line)["sites"]["took_part"] == list(SITES) for line in lines)
     assert json.loads((folder / "run" / "results.json").read_text())["secure_aggregation"] == 3
 
 

@@ -52,11 +52,11 @@ def test_each_bad_answer_is_named_and_left_out_and_the_run_goes_on(
     list(federation.run(plan))
     for entry in finished_rounds(federation, plan, folder, without_bad_answers):
         if entry.round in REASONS:
-            assert entry.took_part == ("north", "west")
-            assert list(entry.refused) == ["south"]
-            assert entry.refused["south"].startswith("south")
-            assert REASONS[entry.round] in entry.refused["south"]
-            assert PATIENT not in entry.refused["south"]
+            assert entry.sites.took_part == ("north", "west")
+            assert list(entry.sites.refused) == ["south"]
+            assert entry.sites.refused["south"].startswith("south")
+            assert REASONS[entry.round] in entry.sites.refused["south"]
+            assert PATIENT not in entry.sites.refused["south"]
         else:
-            assert entry.took_part == SITES
-            assert not entry.refused
+            assert entry.sites.took_part == SITES
+            assert not entry.sites.refused

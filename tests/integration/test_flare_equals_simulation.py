@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.network.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.network.server.run import read_members
 from fedminmax.network.site.ledger import KEPT_FOLDER
 from fedminmax.network.wire.messages import vector_from_bytes
+from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.integration.trained_federation import TrainedFederation, trained_federation
 from tests.network.network_problem import SITES, simulate, simulated_members
 
@@ -42,10 +42,10 @@ def test_the_network_gives_the_simulations_numbers(number: int, trained: Trained
 def test_every_round_is_seen_live_and_kept_with_who_took_part(
     number: int, trained: TrainedFederation
 ) -> None:
-    rounds = read_network_rounds(trained.run_folder(number) / ROUNDS_FILE)
+    rounds = read_rounds(trained.run_folder(number) / ROUNDS_FILE)
     assert [live.round for live in trained.seen if live.run == number] == rounds
     assert [entry.round for entry in rounds] == [1, 2, 3]
-    assert all(entry.took_part == SITES and not entry.refused for entry in rounds)
+    assert all(entry.sites.took_part == SITES and not entry.sites.refused for entry in rounds)
 
 
 def test_what_sites_keep_is_the_simulations_and_stays_with_them(trained: TrainedFederation) -> None:

@@ -83,4 +83,4 @@ def test_a_run_survives_deaths(
             held.let_go(struck[-1] + 1)
     assert len(struck) == losses == len(blows)
     rounds = finished_rounds(federation, plan, folder)
-    assert all(entry.took_part == SITES for entry in rounds)
+    assert all(entry.sites.took_part == SITES for entry in rounds)

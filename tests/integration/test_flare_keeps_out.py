@@ -159,7 +159,7 @@ def test_a_site_takes_no_part_if_asked_for_a_column_that_it_did_not_agree_to(
     notices = [event for event in events if isinstance(event, Notice)]
     said = [event.words for event in notices if event != CONNECTION_LOST]
     assert said == ["south: column 'ward' is not among those that this site agreed to"]
-    took_part = [event.round.took_part for event in events if isinstance(event, LiveRound)]
+    took_part = [event.round.sites.took_part for event in events if isinstance(event, LiveRound)]
     assert took_part == [("north", "west")] * 2
 
 

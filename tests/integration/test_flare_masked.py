@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from fedminmax.network.flare.local import LocalFederation, local_federation
-from fedminmax.network.server.log import ROUNDS_FILE, LiveRound, read_network_rounds
+from fedminmax.network.server.log import LiveRound
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.network.masked_problem import FOUR_SITES, FourSites, listed_config, masked_plan
 
 # The engine leaves its sockets to the garbage collector.
@@ -50,7 +51,9 @@ def test_masked_runs_between_processes_equal_unmasked_ones(
     folder: Path, plan: NetworkPlan, federation: LocalFederation
 ) -> None:
     rounds = [event for event in federation.run(plan) if isinstance(event, LiveRound)]
-    assert [live.round.took_part for live in rounds] == [FOUR_SITES] * sum(r.rounds for r in RUNS)
+    assert [live.round.sites.took_part for live in rounds] == [FOUR_SITES] * sum(
+        r.rounds for r in RUNS
+    )
     plain = replace(plan, secure_aggregation=None)
     assert run_plan(plain, FourSites(folder), folder / "plain").error is None
     for number in range(len(RUNS)):
@@ -71,9 +74,9 @@ def test_a_round_waits_for_a_site_that_is_killed(
             for member in (*process.children(recursive=True), process):
                 psutil.Process(member.pid).kill()
     assert killed
-    rounds = read_network_rounds(run_folder(federation.results(longer), longer, 0) / ROUNDS_FILE)
+    rounds = read_rounds(run_folder(federation.results(longer), longer, 0) / ROUNDS_FILE)
     assert [entry.round for entry in rounds] == list(range(1, 41))
-    assert {entry.took_part for entry in rounds} == {FOUR_SITES}
+    assert {entry.sites.took_part for entry in rounds} == {FOUR_SITES}
     plain = replace(longer, secure_aggregation=None)
     assert run_plan(plain, FourSites(folder), folder / "undisturbed").error is None
     found = read_members(run_folder(federation.results(longer), longer, 0))

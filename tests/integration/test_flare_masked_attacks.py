@@ -18,13 +18,13 @@ from fedminmax.core.errors import InputError
 from fedminmax.network.flare.local import LocalFederation, local_federation
 from fedminmax.network.flare.processes import OUTPUT_FILE
 from fedminmax.network.secure.messages import UnmaskAsk, from_bytes
-from fedminmax.network.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.site.ledger import KEPT_FOLDER, Event, LedgerEntry, read_log
 from fedminmax.network.site.requests import Endpoint
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.messages import ORDER_NUMBERS
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from tests.integration.masked_transcript import (
     BOUND,
     Exchange,
@@ -103,14 +103,14 @@ def log_of(federation: LocalFederation, site: str) -> list[LedgerEntry]:
     return read_log(federation.kits.sites[site] / KEPT_FOLDER)
 
 
-def rounds_of(federation: LocalFederation, plan: NetworkPlan) -> list[NetworkRound]:
-    return read_network_rounds(run_folder(federation.results(plan), plan, 0) / ROUNDS_FILE)
+def rounds_of(federation: LocalFederation, plan: NetworkPlan) -> list[RoundRecord]:
+    return read_rounds(run_folder(federation.results(plan), plan, 0) / ROUNDS_FILE)
 
 
 class TookPart(FourSites):
     """The same sites in this process, unmasked; in each round those answer who took part."""
 
-    def __init__(self, folder: Path, rounds: list[NetworkRound]) -> None:
+    def __init__(self, folder: Path, rounds: list[RoundRecord]) -> None:
         super().__init__(folder)
         self._rounds = rounds
 
@@ -120,7 +120,7 @@ class TookPart(FourSites):
             order = words["order"]
             assert isinstance(order, bytes)
             number = int(load(order)["numbers"][ORDER_NUMBERS.index("round")])
-            if site not in self._rounds[number - 1].took_part:
+            if site not in self._rounds[number - 1].sites.took_part:
                 raise TimeoutError
         return super().answer(site, question, words)
 
@@ -244,10 +244,10 @@ def test_a_server_that_asks_for_more_and_a_site_that_lies(
         assert line["said"].removeprefix(f"{line['site']}: ") in reasons
     rounds = {entry.round: entry for entry in rounds_of(federation, lies)}
     for number in (REPLAYS, SECOND_KEY):
-        assert rounds[number].took_part == WITHOUT_SOUTH
-        assert "south signed something else" in rounds[number].refused["south"]
+        assert rounds[number].sites.took_part == WITHOUT_SOUTH
+        assert "south signed something else" in rounds[number].sites.refused["south"]
     assert all(
-        entry.took_part == FOUR_SITES
+        entry.sites.took_part == FOUR_SITES
         for number, entry in rounds.items()
         if number not in (REPLAYS, SECOND_KEY)
     )
@@ -304,7 +304,7 @@ def test_deaths_before_between_and_after_the_calls(
     for entry in rounds_of(federation, deaths):
         # Once sites have begun to tell their seeds, the round has the same sites, come what may.
         may_miss = DIES_AT.get(entry.round, (None, False))[0] is Endpoint.ANSWER
-        assert entry.took_part in ({FOUR_SITES, WITHOUT_SOUTH} if may_miss else {FOUR_SITES})
+        assert entry.sites.took_part in ({FOUR_SITES, WITHOUT_SOUTH} if may_miss else {FOUR_SITES})
     assert_model(federation, deaths, folder)
     # Nothing that left is missing in the log, which has more: what a killed process did not send.
     got = {sha256(call.got).hexdigest() for call in calls if call.site == "south" and call.got}

@@ -65,7 +65,7 @@ def test_a_killed_run_goes_on_with_the_noise_of_its_sites_and_spends_once(tmp_pa
         words, cwd=tmp_path, env=ONE_THREAD, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    after = lines_of(out / "sites.jsonl")
+    after = lines_of(out / "rounds.jsonl")
     assert [entry["round"] for entry in after] == list(range(1, ROUNDS + 1))
     # What the server had is what it has; the rest is of the same noise, or sites would refuse.
     kept = len(before) - 1

@@ -80,7 +80,7 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
         if entry.round == ROUND_OF_THE_FAULT - 1:
             hold(still, jobs_of(federation, "south"))
             held.let_go(ROUND_OF_THE_FAULT)
-        if not hung and "did not answer within 5 seconds" in entry.refused.get("south", ""):
+        if not hung and "did not answer within 5 seconds" in entry.sites.refused.get("south", ""):
             hung = entry.round
             for job in still:
                 job.resume()
@@ -91,7 +91,7 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
     back = hung + site_rules.rounds_left_out + 1
     for entry in rounds:
         gone = hung <= entry.round < back
-        assert entry.took_part == (("north", "west") if gone else SITES)
+        assert entry.sites.took_part == (("north", "west") if gone else SITES)
         assert entry.unseen == ((OTHER,) if gone else ())
         if gone:
             assert entry.weights[OTHER] == rounds[hung - 2].weights[OTHER]
@@ -135,7 +135,9 @@ def test_a_run_that_must_stop_has_everything_saved_and_goes_on_when_called_again
     for job in still:
         job.resume()
     list(federation.run(plan))
-    assert all(entry.took_part == SITES for entry in finished_rounds(federation, plan, folder))
+    assert all(
+        entry.sites.took_part == SITES for entry in finished_rounds(federation, plan, folder)
+    )
 
 
 def threads_of(jobs: list[psutil.Process]) -> Iterator[int]:

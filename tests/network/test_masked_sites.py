@@ -15,12 +15,12 @@ from fedminmax.core.messages import Order, Sums
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.secure.answers import Values
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
-from fedminmax.network.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.network.server.measure import read_measured
 from fedminmax.network.server.run import read_members, read_proof, run_folder, run_plan
 from fedminmax.network.site import encoded_site, masking, site
 from fedminmax.network.site.ledger import read_log
 from fedminmax.network.wire.plan import ALL_SITES, PlannedRun
+from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.network.masked_problem import (
     FOUR_SITES,
     FourSites,
@@ -56,9 +56,9 @@ def test_masked_totals_lead_to_the_same_models(
     assert run_plan(masked, FourSites(tmp_path), tmp_path / "masked").error is None
     folders = [run_folder(tmp_path / run, plain, 0) for run in ("plain", "masked")]
     torch.testing.assert_close(*map(read_members, folders), rtol=1e-9, atol=1e-9)
-    before, now = (read_network_rounds(own / ROUNDS_FILE) for own in folders)
+    before, now = (read_rounds(own / ROUNDS_FILE) for own in folders)
     for one, other in zip(before, now, strict=True):
-        assert other.took_part == SITES
+        assert other.sites.took_part == SITES
         for name in ("risks", "weights", "validation_risks"):
             assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-9)
         assert one.gradient_evaluations == other.gradient_evaluations
@@ -121,9 +121,9 @@ def test_a_site_that_goes_away_is_not_in_its_round_and_in_the_next_one_again(
     plan = masked_plan(config, FOUR_SITES, FEDMINMAX, same_sites=False)
     transport = FourSites(tmp_path, gone={("east", "answer"): 2})
     assert run_plan(plan, transport, tmp_path / "run").error is None
-    rounds = read_network_rounds(run_folder(tmp_path / "run", plan, 0) / ROUNDS_FILE)
-    assert [entry.took_part for entry in rounds] == [FOUR_SITES, SITES, FOUR_SITES]
-    assert "east did not answer in time" in rounds[1].refused["east"]
+    rounds = read_rounds(run_folder(tmp_path / "run", plan, 0) / ROUNDS_FILE)
+    assert [entry.sites.took_part for entry in rounds] == [FOUR_SITES, SITES, FOUR_SITES]
+    assert "east did not answer in time" in rounds[1].sites.refused["east"]
     # As if nobody had ever been masked.
     bare = replace(plan, run="plain", secure_aggregation=None)
     silent = FourSites(tmp_path, gone={("east", "answer"): 2})

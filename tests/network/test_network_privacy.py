@@ -28,12 +28,12 @@ from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.network.secure.messages import Ask, from_bytes, to_bytes
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
-from fedminmax.network.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.network.server.masked_memory import MASKED_FILE
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.site.privacy import SPENT_FILE
 from fedminmax.network.wire.messages import order_from_bytes, order_to_bytes
 from fedminmax.network.wire.plan import ALL_SITES, PlannedRun, task_of
+from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 from tests.network.masked_problem import FOUR_SITES, FourSites, Killed, listed_config
@@ -277,8 +277,8 @@ def test_a_round_without_enough_noise_is_not_answered(tmp_path: Path) -> None:
         private_plan(config, replace(PROMISE, colluding=1), sites=FOUR_SITES), run="spare"
     )
     assert run_plan(plan, FourSites(tmp_path, gone=gone), tmp_path / "spare").error is None
-    rounds = read_network_rounds(run_folder(tmp_path / "spare", plan, 0) / ROUNDS_FILE)
-    assert [entry.took_part for entry in rounds] == [FOUR_SITES, SITES]
+    rounds = read_rounds(run_folder(tmp_path / "spare", plan, 0) / ROUNDS_FILE)
+    assert [entry.sites.took_part for entry in rounds] == [FOUR_SITES, SITES]
 
 
 def test_a_site_refuses_what_exceeds_its_limit_or_changes_a_run(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_from_nothing_to_the_report(containers: Containers) -> None:
     assert seen == ["unhealthy"] * 3 + ["healthy", "unhealthy"]
     page = (folder / "report.html").read_text()
     assert "female" in page
-    lines = (folder / "runs" / "compose" / "sites.jsonl").read_text().splitlines()
+    lines = (folder / "runs" / "compose" / "rounds.jsonl").read_text().splitlines()
     assert all('"took_part": ["north", "south", "west"]' in line for line in lines)
 
 

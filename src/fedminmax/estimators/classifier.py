@@ -43,7 +43,7 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
     names), ``groups_`` (names), ``small_groups_`` (names of those with too few rows to be trained
     for; ``fit`` warns about them), ``group_weights_`` (by name, after the last round; merged small
     groups count as one; empty for a method that does not weight groups), ``risks_by_group_``
-    (mean training loss by name), ``history_`` (a ``HistoryPoint`` per round), ``convergence_``
+    (mean training loss by name), ``history_`` (a ``RoundRecord`` per round), ``convergence_``
     (whether the rounds were enough; if not, ``fit`` warns), ``certificate_`` (what is proved about
     the worst group's training risk; None if nothing is), ``validation_`` (the round that validation
     rows chose, with its worst group's risk and standard error; None without them),

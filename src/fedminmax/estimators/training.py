@@ -4,7 +4,6 @@ Each row has features, a target, a group and a site, and is used for training or
 Features are scaled before training (``Scaling``).
 """
 
-import time
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
@@ -40,9 +39,10 @@ from fedminmax.estimators.settings import (
 from fedminmax.methods.card import Weights, card_of
 from fedminmax.methods.catalogue import goal_of
 from fedminmax.methods.method import AnyMethod
-from fedminmax.training.checkpoint import HistoryPoint
+from fedminmax.training.resume import resume_run
+from fedminmax.training.round_record import RoundRecord
 from fedminmax.training.simulation import Simulation
-from fedminmax.training.train import Round, is_out_of_patience, train
+from fedminmax.training.train import is_out_of_patience
 
 ROWS_AT_ONCE = 8192
 
@@ -116,7 +116,7 @@ class Trained:
     small_groups: tuple[str, ...]
     risks_by_group: dict[str, float]
     group_weights: dict[str, float]
-    history: list[HistoryPoint]
+    history: list[RoundRecord]
     convergence: Convergence
     certificate: Certificate | None
     validation: ValidationRisk | None
@@ -158,12 +158,17 @@ def train_rows(
     )
     patience = patience_of(settings, has_validation_rows=bool(places.set_aside.any()))
     method = method_of(settings)
-    started = time.monotonic()
-    rounds = train(federation, method, rounds=rounds_of(settings), seed=seed, patience=patience)
-    done = next(rounds)
-    history = [_history_point(done, started, risk_unit)]
-    for done in rounds:
-        history.append(_history_point(done, started, risk_unit))
+    training = resume_run(
+        None,
+        federation,
+        method,
+        rounds=rounds_of(settings),
+        seed=seed,
+        patience=patience,
+        unit=risk_unit,
+    )
+    steps = [(one.done, one.record) for one in training if one.done and one.record]
+    done, history = steps[-1][0], [record for _, record in steps]
     which = iterate_of(settings)
     trained = done.model(which).cpu()
     if features is not None:
@@ -212,12 +217,6 @@ def outputs_of(model: nn.Module, x: NDArray[Any]) -> Tensor:
     with torch.no_grad():
         parts = torch.split(torch.tensor(x, dtype=like.dtype), ROWS_AT_ONCE)
         return torch.cat([model(part) for part in parts])
-
-
-def _history_point(done: Round[Any], started: float, risk_unit: float) -> HistoryPoint:
-    seconds = round(time.monotonic() - started, 3)
-    risks = tuple((done.risks * risk_unit).tolist())
-    return HistoryPoint(done.number, seconds, risks, tuple(done.weights.tolist()))
 
 
 def _in_unit(chosen: ValidationRisk | None, unit: float) -> ValidationRisk | None:

@@ -26,10 +26,9 @@ from fedminmax.runs.layout import (
     PLANNED_FILE,
     RECORD_FILE,
     RESULTS_FILE,
-    ROUNDS_FILE,
 )
 from fedminmax.runs.results import read_results
-from fedminmax.training.round_record import RoundRecord
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 
 # Between a method's run and its baseline's nobody holds either, for a moment.
 SECONDS_UNTIL_INTERRUPTED = 5.0

@@ -12,11 +12,9 @@ from pathlib import Path
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import is_held
 from fedminmax.live.live_run import LiveModel, LiveRun, LiveSite, Stage, without_groups
-from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.flare.local import SECONDS_TO_START, SERVER
 from fedminmax.network.flare.observer import ObservedJob, observe_jobs
 from fedminmax.network.server.disk import CLAIM_FILE
-from fedminmax.network.server.log import NetworkRound
 from fedminmax.network.server.news import News, PlannedJob, ProgressReporter
 from fedminmax.network.server.run import read_outcome
 from fedminmax.runs.federation_record import (
@@ -27,7 +25,6 @@ from fedminmax.runs.federation_record import (
     read_federation_record,
 )
 from fedminmax.runs.results import read_results
-from fedminmax.runs.round_log import network_records
 from fedminmax.training.round_record import RoundRecord
 
 CONNECTING = "Connecting to the server."
@@ -37,7 +34,7 @@ CONNECTING = "Connecting to the server."
 class NewsSoFar:
     """The rounds of each of a job's runs, and the last news about everything else, if any came."""
 
-    rounds: tuple[tuple[NetworkRound, ...], ...] = ((), ())
+    rounds: tuple[tuple[RoundRecord, ...], ...] = ((), ())
     news: News | None = None
 
     def with_news(self, news: News) -> "NewsSoFar":
@@ -137,7 +134,7 @@ def _watch_server_files(folder: Path, record: FederationRecord) -> Generator[Liv
         yield live_run(str(folder), so_far, stage, message)
 
 
-def _last(rounds: Sequence[NetworkRound]) -> int:
+def _last(rounds: Sequence[RoundRecord]) -> int:
     return rounds[-1].round if rounds else 0
 
 
@@ -161,7 +158,7 @@ def live_run(place: str, so_far: NewsSoFar, stage: Stage, message: str) -> LiveR
     models = tuple(
         LiveModel(
             news.planned.runs[number][0],
-            _records(news, so_far.rounds[number], number),
+            without_groups(so_far.rounds[number], news.groups, news.small_groups),
             planned=news.planned.runs[number][1],
             # The runs of a job come one after the other.
             stage=stage if number == current else Stage.FINISHED,
@@ -184,19 +181,7 @@ def live_run(place: str, so_far: NewsSoFar, stage: Stage, message: str) -> LiveR
     )
 
 
-def _records(news: News, rounds: Sequence[NetworkRound], number: int) -> tuple[RoundRecord, ...]:
-    card = CARDS.get(news.planned.runs[number][0])
-    records = network_records(
-        rounds,
-        news.unit,
-        sites=news.planned.sites,
-        masked=news.planned.threshold is not None,
-        weights_over=card.weights.value if card else "nothing",
-    )
-    return without_groups(records, news.groups, news.small_groups)
-
-
-def _sites(planned: PlannedJob, rounds: Sequence[NetworkRound]) -> tuple[LiveSite, ...]:
+def _sites(planned: PlannedJob, rounds: Sequence[RoundRecord]) -> tuple[LiveSite, ...]:
     """Return for each site how often it took part in this run, and whether in its last round."""
     if not rounds:
         return ()
@@ -204,9 +189,9 @@ def _sites(planned: PlannedJob, rounds: Sequence[NetworkRound]) -> tuple[LiveSit
     return tuple(
         LiveSite(
             site,
-            sum(site in entry.took_part for entry in rounds),
-            answered=site in last.took_part,
-            reason=last.refused.get(site),
+            sum(site in entry.sites.took_part for entry in rounds),
+            answered=site in last.sites.took_part,
+            reason=last.sites.refused.get(site),
         )
         for site in planned.sites
     )

@@ -13,7 +13,6 @@ from fedminmax.core.task import Task
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.findings.records import CostOfRun, ReachOfRun, Results
-from fedminmax.network.server.log import NetworkRound
 from fedminmax.runs.plan import TableRun
 from fedminmax.training.round_record import RoundRecord
 
@@ -35,11 +34,10 @@ def add_advice(
     encoding: Encoding,
     census: CensusFile,
     rounds: Sequence[RoundRecord],
-    counted: Sequence[NetworkRound] = (),
     masked: bool = False,
     fixed_rounds: bool = False,
 ) -> Results:
-    """Add the reach of the final weights and the run's cost; ``counted`` are network rounds.
+    """Add the reach of the final weights and the run's cost, over a network also as counted.
 
     With ``masked`` sums nobody knows whose rows are whose, and messages are as long as counted:
     keys and shares travel, too. With a privacy guarantee rounds are fixed beforehand, and no
@@ -54,9 +52,9 @@ def add_advice(
     usual = usual_rounds(run.card.key, linear=linear is not None, loss=results.loss)
     if usual is not None and not fixed_rounds:
         cost["usual_rounds"] = (usual.low, usual.high)
-    if counted:
-        cost["counted_down"] = median_high([entry.bytes_out for entry in counted])
-        cost["counted_up"] = median_high([entry.bytes_in for entry in counted])
+    if results.sites is not None:
+        cost["counted_down"] = median_high([entry.sites.bytes_out for entry in rounds])
+        cost["counted_up"] = median_high([entry.sites.bytes_in for entry in rounds])
         if masked:
             cost["bytes_down"], cost["bytes_up"] = cost["counted_down"], cost["counted_up"]
     changes: dict[str, object] = {"cost": CostOfRun.model_validate(cost)}

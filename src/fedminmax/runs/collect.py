@@ -1,8 +1,8 @@
 """Write the run folder of a run over a network: the same files as for a run in one process.
 
-`rounds.jsonl` has each round's risks and weights. `sites.jsonl` has, for each round, which sites
-took part, which did not and why, with times and bytes. The census has the rows of each site. The
-results also warn about sites that were missing and groups that the run did not see.
+`rounds.jsonl` also has, for each round, which sites took part, which did not and why, with times
+and bytes. The census has the rows of each site. The results also warn about sites that were missing
+and groups that the run did not see.
 """
 
 from collections import Counter
@@ -14,7 +14,6 @@ from fedminmax.config.read import TableConfig
 from fedminmax.config.sections import ReportSection
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_copy, write_json
-from fedminmax.core.json_log import JsonLog
 from fedminmax.core.text import counted
 from fedminmax.data.tables.census import FORMAT, CensusFile
 from fedminmax.data.tables.groups import GroupKey
@@ -23,26 +22,25 @@ from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
 from fedminmax.findings.records import NOT_MEASURED, MergedOfRun, Results, SiteOfRun, record_as_json
 from fedminmax.metrics.sums import metrics_from_sums, paired_sums_of
 from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
-from fedminmax.network.server.log import ROUNDS_FILE, NetworkRound
 from fedminmax.network.server.run import read_outcome
 from fedminmax.network.wire.plan import UNMASKED_WORDS, NetworkPlan, masked_words, task_of
 from fedminmax.runs.assemble import add_advice
 from fedminmax.runs.card import write_card
 from fedminmax.runs.fetched import FinishedRun, MeasuredTests, finished_runs, measured_tests
-from fedminmax.runs.layout import CENSUS_FILE, SITES_FILE
+from fedminmax.runs.layout import CENSUS_FILE
 from fedminmax.runs.measure import measured, with_change
 from fedminmax.runs.privacy import privacy_of_network_run
 from fedminmax.runs.remarks import with_proof
 from fedminmax.runs.results import Remarks, TrainingFacts, results_of, today, write_results
 from fedminmax.training.checkpoint import checkpoint_paths
-from fedminmax.training.round_record import RoundRecord
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 
 # Warn if one of three or more sites has more than this share of all rows.
 LARGE_SHARE = 0.9
 
 
 def remarks_on(
-    rounds: Sequence[NetworkRound], plan: NetworkPlan, fetched: Path, groups: Sequence[str]
+    rounds: Sequence[RoundRecord], plan: NetworkPlan, fetched: Path, groups: Sequence[str]
 ) -> Remarks:
     """Return notes and warnings for the results."""
     outcome = read_outcome(fetched)
@@ -80,11 +78,11 @@ def _large_shares(fetched: Path) -> Iterator[str]:
             yield f"{site} has {own:,} of all {total:,} training rows: the model is nearly its own"
 
 
-def sites_of(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> tuple[SiteOfRun, ...]:
+def sites_of(rounds: Sequence[RoundRecord], plan: NetworkPlan) -> tuple[SiteOfRun, ...]:
     """Return for each site the rounds that it took part in, and how often it did not and why."""
     counts = _rounds_of(rounds, plan)
     reasons = {
-        site: Counter(entry.refused[site] for entry in rounds if site in entry.refused)
+        site: Counter(entry.sites.refused[site] for entry in rounds if site in entry.sites.refused)
         for site in plan.sites
     }
     return tuple(
@@ -92,11 +90,11 @@ def sites_of(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> tuple[SiteOfR
     )
 
 
-def _rounds_of(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> dict[str, int]:
-    return {site: sum(site in entry.took_part for entry in rounds) for site in plan.sites}
+def _rounds_of(rounds: Sequence[RoundRecord], plan: NetworkPlan) -> dict[str, int]:
+    return {site: sum(site in entry.sites.took_part for entry in rounds) for site in plan.sites}
 
 
-def _unseen(rounds: Sequence[NetworkRound], groups: Sequence[str]) -> Iterator[str]:
+def _unseen(rounds: Sequence[RoundRecord], groups: Sequence[str]) -> Iterator[str]:
     """Warn about groups that no site reported: the run kept their weights, and learned nothing."""
     for place, name in enumerate(groups):
         numbers = [entry.round for entry in rounds if place in entry.unseen]
@@ -149,8 +147,8 @@ def results_of_runs(
             (*remarks.notes, *small_group_remarks(run.saved.encoding, train)),
             (*remarks.warnings, *unproved, *sizes),
         )
-        encoding, records = run.saved.encoding, run.records(plan)
-        last, proof = records[-1], run.proof
+        encoding = run.saved.encoding
+        last, proof = run.rounds[-1], run.proof
         if proof is not None and proof.certificate is not None:
             last = replace(last, certificate=proof.certificate.in_units(run.unit))
         own = with_proof(results_of(run.saved, _facts(run, plan, census), test, remarks), last)
@@ -170,8 +168,7 @@ def results_of_runs(
             task=task,
             encoding=encoding,
             census=census,
-            rounds=records,
-            counted=run.rounds,
+            rounds=run.rounds,
             masked=plan.secure_aggregation is not None,
             fixed_rounds=plan.privacy is not None,
         )
@@ -209,16 +206,14 @@ def _sizes(saved: SavedModel, train: dict[GroupKey, int], tests: MeasuredTests) 
 
 def _facts(run: FinishedRun, plan: NetworkPlan, census: CensusFile) -> TrainingFacts:
     last = run.rounds[-1]
-    seconds = round(sum(entry.seconds for entry in run.rounds), 3)
     method = run.table_run.trained_for(last.round)
-    records = run.records(plan)
     convergence = None
     if plan.privacy is None:
-        convergence = run.table_run.judge(records, census, run.saved.iterate, run.validation)
+        convergence = run.table_run.judge(run.rounds, census, run.saved.iterate, run.validation)
     return TrainingFacts(
         method,
         plan.seed,
-        seconds=seconds,
+        seconds=last.seconds,
         gradient_evaluations=last.gradient_evaluations,
         convergence=convergence,
         finished=today(),
@@ -248,7 +243,7 @@ def collect_network_run(
         results = [own.model_copy(update=promised) for own in results]
     # The method's run comes last: its results mark the whole folder as finished.
     for run, own in reversed(list(zip(runs, results, strict=True))):
-        _write(run, own, census, plan, config.report)
+        _write(run, own, census, config.report)
     return results
 
 
@@ -256,15 +251,13 @@ def _write(
     run: FinishedRun,
     results: Results,
     census: CensusFile,
-    plan: NetworkPlan,
     section: ReportSection,
 ) -> None:
     """Write a run's files; the results last, because they mark the run as finished."""
     folder = run.table_run.folder
-    JsonLog(folder / ROUNDS_FILE, RoundRecord).write(run.records(plan))
     current, _ = checkpoint_paths(run.fetched)
-    for path, name in ((run.fetched / ROUNDS_FILE, SITES_FILE), (current, current.name)):
-        write_copy(path, folder / name)
+    for name in (ROUNDS_FILE, current.name):
+        write_copy(run.fetched / name, folder / name)
     write_json(folder / CENSUS_FILE, record_as_json(census))
     if run.alternative is not None:
         save_model(folder / f"{run.alternative.iterate}.safetensors", run.alternative)

@@ -31,7 +31,6 @@ from fedminmax.metrics.score_rows import metric_names, score_rows
 from fedminmax.metrics.sums import ScoreSums, sum_scores
 from fedminmax.network.planned_runs import with_rate
 from fedminmax.network.server.agreement import Agreed
-from fedminmax.network.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
 from fedminmax.network.server.measure import by_group, read_measured
 from fedminmax.network.server.run import (
     ProofResult,
@@ -45,8 +44,7 @@ from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.runs.layout import BASELINE_FOLDER
 from fedminmax.runs.plan import CHOSEN, TableRun
 from fedminmax.runs.remarks import validation_of
-from fedminmax.runs.round_log import network_records
-from fedminmax.training.round_record import RoundRecord
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +57,7 @@ class FinishedRun:
 
     table_run: TableRun
     fetched: Path
-    rounds: tuple[NetworkRound, ...]
+    rounds: tuple[RoundRecord, ...]
     _: KW_ONLY
     saved: SavedModel
     alternative: SavedModel | None = None
@@ -70,16 +68,6 @@ class FinishedRun:
     def unit(self) -> float:
         """The factor that converts risks to the target's unit, squared."""
         return self.saved.encoding.risk_unit
-
-    def records(self, plan: NetworkPlan) -> list[RoundRecord]:
-        """Return the rounds as a run in one process writes them; risks in the target's unit."""
-        return network_records(
-            self.rounds,
-            self.unit,
-            sites=plan.sites,
-            masked=plan.secure_aggregation is not None,
-            weights_over=self.table_run.card.weights.value,
-        )
 
 
 def finished_runs(
@@ -103,7 +91,7 @@ def finished_runs(
             iterate=run.iterate or method.output,
             patience=run.patience,
         )
-        rounds = tuple(read_network_rounds(own / ROUNDS_FILE))
+        rounds = tuple(read_rounds(own / ROUNDS_FILE))
         stored = read_validation(own)
         if stored is None:
             chosen = _chooses_itself(table_run, task, agreed)

@@ -17,15 +17,12 @@ MAX_CHARACTERS = 60
 RESULTS_FILE = "results.json"
 CARD_FILE = "model_card.md"
 PLANNED_FILE = "planned.json"
-ROUNDS_FILE = "rounds.jsonl"
-HISTORY_FILE = "history.jsonl"
 TESTS_FILE = "tests.jsonl"
 RESULT_FILE = "result.json"
 # Of a study: the table of all its runs.
 TABLE_FILE = "table.md"
 # Of a run between sites.
 RECORD_FILE = "run.json"
-SITES_FILE = "sites.jsonl"
 BASELINE_FOLDER = "baseline"
 LOCK_FILE = ".lock"
 # Those who look whether a run is held share its lock for an instant.

@@ -18,9 +18,7 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.json_log import JsonLog
 from fedminmax.data.tables.census import FORMAT, census_of
-from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, mixed_model, save_model
@@ -31,7 +29,6 @@ from fedminmax.findings.records import (
     ValidationOfRun,
     record_as_json,
 )
-from fedminmax.methods.method import is_done
 from fedminmax.network.planned_runs import planned_runs
 from fedminmax.runs.assemble import add_advice
 from fedminmax.runs.card import write_card
@@ -40,7 +37,6 @@ from fedminmax.runs.layout import (
     CENSUS_FILE,
     CONFIG_FILE,
     PLANNED_FILE,
-    ROUNDS_FILE,
     claim_folder,
     claim_run,
 )
@@ -64,11 +60,10 @@ from fedminmax.runs.results import (
     write_results,
 )
 from fedminmax.training.certify import certify, check_certifiable, check_single_answer
-from fedminmax.training.checkpoint import Stopwatch, restore, train_with_checkpoints
 from fedminmax.training.progress import Progress, answer_of, initial_progress, members_of
-from fedminmax.training.round_record import RoundRecord, in_unit
+from fedminmax.training.resume import RunSoFar, resume_run
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from fedminmax.training.simulation import Simulation
-from fedminmax.training.train import Round, is_out_of_patience
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,15 +183,6 @@ class RoundSink(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class TableTick:
-    """A finished round (none before the first), or a warning about a damaged file."""
-
-    round: int
-    record: RoundRecord | None = None
-    warning: str | None = None
-
-
 def open_runs(job: TableJob, runs: Sequence[TableRun]) -> None:
     """Initialise all runs, so that mistakes are found before anything is written."""
     if job.config.method.certify:
@@ -239,7 +225,9 @@ def is_finished(run: TableRun, *, certified: bool = False) -> bool:
     return reached or (found is not None and found.exhausts(run.patience))
 
 
-def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Generator[TableTick]:
+def train_table(
+    job: TableJob, run: TableRun, seconds: float = math.inf
+) -> Generator[RunSoFar[Any]]:
     """Yield each round up to the run's last one, then write its model, results and card."""
     with ExitStack() as stack:
         if not stack.enter_context(claim_run(run.folder)):
@@ -258,42 +246,34 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
             forget_noise_key(run.folder)
             return
         write_json(run.folder / PLANNED_FILE, record_as_json(_planned(job, run)))
-        progress, warning = restore(run.folder, job.federation, run.method)
-        start = progress.round if progress else 0
-        yield TableTick(start, warning=warning)
-        log = JsonLog(run.folder / ROUNDS_FILE, RoundRecord)
-        kept = log.drop_after(start)
-        watch = Stopwatch(kept[-1].seconds if kept else 0.0)
-        sinks = [log, *_further_sinks(job, run, start, stack)]
-        training = train_with_checkpoints(
+        training = resume_run(
             run.folder,
             job.federation,
             run.method,
             rounds=run.rounds,
             seed=job.config.seed,
-            resume=progress,
             participation=run.participation,
-            # With very few rows there may be no validation rows: then only a patience that the
-            # user set is an error.
-            patience=run.patience
-            if len(job.federation.validation_rows)
-            else job.config.method.patience,
+            patience=run.patience,
+            needs_patience=job.config.method.patience is not None,
             seconds=seconds,
+            unit=job.tables.encoding.risk_unit,
         )
-        for done in stack.enter_context(closing(training)):
-            progress = done.progress
-            record = _record(done, run, job.tables.encoding, watch.seconds)
-            for sink in sinks:
-                sink.add(record)
-            yield TableTick(done.number, record)
-        if progress is not None and (
-            progress.round >= run.rounds
-            or is_done(run.method, progress.state)
-            or is_out_of_patience(progress, run.patience)
-        ):
-            seconds = watch.seconds
+        so_far = next(training)
+        yield so_far
+        sinks = list(_further_sinks(job, run, so_far.round, stack))
+        for so_far in stack.enter_context(closing(training)):
+            if so_far.record is not None:
+                for sink in sinks:
+                    sink.add(so_far.record)
+            yield so_far
+        if so_far.is_finished and so_far.progress is not None:
             finish_table(
-                job, run, progress, rounds=log.read(), seconds=seconds, certified=certified
+                job,
+                run,
+                so_far.progress,
+                rounds=read_rounds(run.folder / ROUNDS_FILE),
+                seconds=so_far.seconds,
+                certified=certified,
             )
             if job.config.logging.mlflow:
                 from fedminmax.exports.mlflow_log import log_model
@@ -347,22 +327,3 @@ def _further_sinks(
 
         tracked = MlflowLog(job.config.logging.mlflow, run.folder, groups, run.options)
         yield stack.enter_context(closing(tracked))
-
-
-def _record(done: Round[Any], run: TableRun, encoding: Encoding, seconds: float) -> RoundRecord:
-    """Return the record of a round; risks of quantities are in the target's unit, squared."""
-    unit = encoding.risk_unit
-    weights = tuple(done.weights.tolist())
-    return RoundRecord(
-        done.number,
-        seconds,
-        risks=in_unit(done.risks.tolist(), unit),
-        weights=weights,
-        weights_over=run.card.weights.value,
-        participants=done.participants,
-        gradient_evaluations=done.progress.gradient_evaluations,
-        remaining=done.remaining,
-        certificate=done.certificate and done.certificate.in_units(unit),
-        validation_risks=in_unit(done.validation_risks.tolist(), unit),
-        chosen_round=done.chosen.round if done.chosen else None,
-    )

@@ -29,7 +29,8 @@ from fedminmax.runs.measure import change_from, paired_sums, score_rows, with_ch
 from fedminmax.runs.plan import TableRun, federate, plan_table_runs
 from fedminmax.runs.privacy import noise_key_of
 from fedminmax.runs.results import finished_results, write_results
-from fedminmax.runs.table_run import TableJob, TableTick, is_finished, open_runs, train_table
+from fedminmax.runs.table_run import TableJob, is_finished, open_runs, train_table
+from fedminmax.training.resume import RunSoFar
 
 
 def add_change(job: TableJob, runs: Sequence[TableRun]) -> None:
@@ -155,7 +156,7 @@ def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> Tab
 
 def training_rounds(
     training: TableTraining, seconds: float = math.inf
-) -> Generator[tuple[TableRun, TableTick]]:
+) -> Generator[tuple[TableRun, RunSoFar[Any]]]:
     """Yield each remaining round of each run, and write models, results and cards.
 
     No round starts after ``seconds``, except for the first one.

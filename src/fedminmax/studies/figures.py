@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from fedminmax.core.iterates import Iterate
 from fedminmax.data.fashion_mnist import GROUP_NAMES
 from fedminmax.report.style import METHOD_COLOURS, SETTING_LINES, new_figure, save_figure
-from fedminmax.runs.layout import HISTORY_FILE, TESTS_FILE
+from fedminmax.runs.layout import TESTS_FILE
 from fedminmax.studies.comparison import ComparisonRow
 from fedminmax.studies.fashion import FashionRow
 from fedminmax.studies.finish import read_scored_rounds
 from fedminmax.studies.scores import GroupScores, Spread
 from fedminmax.studies.study import RunPlan
-from fedminmax.training.checkpoint import read_history
+from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -190,7 +190,7 @@ def read_curves(folder: Path, plans: list[RunPlan]) -> dict[str, list[Curve]]:
     panels: dict[str, list[Curve]] = {"training, last iterate": []}
     for plan in plans:
         own = folder / "runs" / plan.key
-        history = read_history(own / HISTORY_FILE)
+        history = read_rounds(own / ROUNDS_FILE)
         if not history:
             continue
         panels["training, last iterate"].append(
@@ -198,7 +198,10 @@ def read_curves(folder: Path, plans: list[RunPlan]) -> dict[str, list[Curve]]:
                 plan.setting,
                 plan.method.name,
                 tuple(point.round for point in history),
-                tuple(GroupScores(point.risks) for point in history),
+                tuple(
+                    GroupScores(tuple(risk for risk in point.risks if risk is not None))
+                    for point in history
+                ),
             )
         )
         scored = read_scored_rounds(own / TESTS_FILE)

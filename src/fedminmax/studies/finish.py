@@ -20,9 +20,9 @@ from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.core.json_log import JsonLog
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import goal_of, pace_of
-from fedminmax.methods.method import JudgingState, SelectingState, is_done
+from fedminmax.methods.method import JudgingState, SelectingState
 from fedminmax.methods.qfedavg import QFedAvgState
-from fedminmax.runs.layout import HISTORY_FILE, TESTS_FILE, claim_run
+from fedminmax.runs.layout import TESTS_FILE, claim_run
 from fedminmax.studies.scores import (
     GroupScores,
     RunResult,
@@ -33,14 +33,9 @@ from fedminmax.studies.scores import (
     write_result,
 )
 from fedminmax.studies.study import RunPlan, Study, papers_iterate
-from fedminmax.training.checkpoint import (
-    HistoryPoint,
-    Stopwatch,
-    read_history,
-    restore,
-    train_with_checkpoints,
-)
 from fedminmax.training.progress import Progress, answer_of, initial_progress
+from fedminmax.training.resume import resume_run
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from fedminmax.training.simulation import Simulation
 
 
@@ -117,40 +112,33 @@ def finish_runs(
 def _continue_run(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterator[Tick]:
     """Train a run from its checkpoint; write ``result.json`` if it reaches its last round."""
     federation = study.federation(plan)
-    progress, warning = restore(folder, federation, plan.method)
-    start = progress.round if progress else 0
-    history = JsonLog(folder / HISTORY_FILE, HistoryPoint)
-    kept = history.drop_after(start)
-    watch = Stopwatch(kept[-1].seconds if kept else 0.0)
-    scored = JsonLog(folder / TESTS_FILE, ScoredRound)
-    scored.drop_after(start)
-    yield Tick(0, start, warning)
-    with closing(
-        train_with_checkpoints(
-            folder,
-            federation,
-            plan.method,
-            rounds=plan.rounds,
-            seed=study.fold_seed(plan.fold),
-            resume=progress,
-            seconds=seconds,
-        )
-    ) as rounds:
-        for done in rounds:
-            progress = done.progress
-            # The log also records the time spent, and some methods' rounds are long or few.
-            every_round = done.number <= 10 or pace_of(plan.method) is not Pace.ONE_STEP
-            if every_round or done.number % 10 == 0:
-                risks, weights = tuple(done.risks.tolist()), tuple(done.weights.tolist())
-                history.add(HistoryPoint(done.number, watch.seconds, risks, weights))
-            if plan.rounds_between_tests and done.number % plan.rounds_between_tests == 0:
-                scored.add(ScoredRound(done.number, _scores(study, federation, progress)))
-            yield Tick(0, done.number)
-    # An earlier call with more rounds may have gone further.
-    if progress is not None and (
-        progress.round >= plan.rounds or is_done(plan.method, progress.state)
-    ):
-        write_result(folder, _result(study, plan, federation, progress, history.read(), watch))
+    training = resume_run(
+        folder,
+        federation,
+        plan.method,
+        rounds=plan.rounds,
+        seed=study.fold_seed(plan.fold),
+        seconds=seconds,
+        # The log also records the time spent, and some methods' rounds are long or few.
+        is_logged=lambda number: (
+            number <= 10 or number % 10 == 0 or pace_of(plan.method) is not Pace.ONE_STEP
+        ),
+    )
+    with closing(training):
+        so_far = next(training)
+        scored = JsonLog(folder / TESTS_FILE, ScoredRound)
+        scored.drop_after(so_far.round)
+        yield Tick(0, so_far.round, so_far.warning)
+        for so_far in training:
+            tested = plan.rounds_between_tests and so_far.round % plan.rounds_between_tests == 0
+            if tested and so_far.progress is not None:
+                scores = _scores(study, federation, so_far.progress)
+                scored.add(ScoredRound(so_far.round, scores))
+            yield Tick(0, so_far.round)
+    if so_far.is_finished and so_far.progress is not None:
+        history = read_rounds(folder / ROUNDS_FILE)
+        result = _result(study, plan, federation, so_far.progress, history, so_far.seconds)
+        write_result(folder, result)
 
 
 def _scores(
@@ -169,8 +157,8 @@ def _result(
     plan: RunPlan,
     federation: Simulation,
     progress: Progress[Any],
-    history: Sequence[HistoryPoint],
-    watch: Stopwatch,
+    history: Sequence[RoundRecord],
+    seconds: float,
 ) -> RunResult:
     """Score a finished run: its iterates, its own choice, its sites' own models."""
     state, best = progress.state, progress.iterates.best.chosen
@@ -193,7 +181,7 @@ def _result(
         groups=federation.group_names,
         rounds=progress.round,
         gradient_evaluations=progress.gradient_evaluations,
-        seconds=round(watch.seconds, 1),
+        seconds=round(seconds, 1),
         shown=shown,
         scores=_scores(study, federation, progress),
         step_factor=state.step_factor if isinstance(state, QFedAvgState) else None,
@@ -272,7 +260,7 @@ def _status(plan: RunPlan, folder: Path) -> RunStatus:
     result = read_result(folder)
     if result is not None and is_finished(plan, folder):
         return RunStatus(plan, result.rounds, result.seconds, finished=True)
-    history = read_history(folder / HISTORY_FILE)
+    history = read_rounds(folder / ROUNDS_FILE)
     if not history:
         return RunStatus(plan, 0, 0.0, finished=False)
     return RunStatus(plan, history[-1].round, history[-1].seconds, finished=False)

@@ -15,16 +15,15 @@ import math
 import time
 import warnings
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import atomic_write
-from fedminmax.core.json_log import JsonLog
 from fedminmax.methods.method import AnyMethod, StateT
 from fedminmax.training.progress import Progress, initial_progress
 from fedminmax.training.protocol import Federation, Game, check_same_game
@@ -201,26 +200,6 @@ def _fields_of(record: object) -> list[tuple[str, Any]]:
     return [(field.name, getattr(record, field.name)) for field in fields(record)]  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class HistoryPoint:
-    """One line of a run's history: risks of the model that entered a round, weights after it."""
-
-    round: int
-    seconds: float
-    risks: tuple[float, ...]
-    weights: tuple[float, ...]
-
-    @classmethod
-    def from_json(cls, entry: Any) -> Self:
-        """Read a line of a history file."""
-        risks, weights = tuple(entry["risks"]), tuple(entry["weights"])
-        return cls(entry["round"], entry["seconds"], risks, weights)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the point as a line of a history file."""
-        return asdict(self)
-
-
 def train_resumably(
     folder: str | Path,
     federation: Federation,
@@ -256,7 +235,7 @@ def train_resumably(
 
 
 def train_with_checkpoints(
-    folder: str | Path,
+    folder: str | Path | None,
     federation: Federation,
     method: AnyMethod[StateT],
     *,
@@ -268,7 +247,7 @@ def train_with_checkpoints(
     seconds: float = math.inf,
     saving_share: float = 0.0,
 ) -> Generator[Round[StateT]]:
-    """Yield the rounds after ``resume``, with checkpoints in ``folder``.
+    """Yield the rounds after ``resume``, with checkpoints in ``folder``, if there is one.
 
     A round counts as finished when the caller's loop body has returned. No round begins after
     ``seconds``, except for the first one, so every call makes progress. Checkpoints are written
@@ -291,14 +270,14 @@ def train_with_checkpoints(
             yield done
             finished = done.progress
             now = time.monotonic()
-            if now > due:
+            if folder is not None and now > due:
                 written = save_checkpoint(folder, finished, written)
                 saved, took = finished, time.monotonic() - now
                 due = time.monotonic() + pause_after(took, saving_share)
             if time.monotonic() - started > seconds:
                 break
     finally:
-        if finished is not None and finished is not saved:
+        if folder is not None and finished is not None and finished is not saved:
             save_checkpoint(folder, finished, written)
 
 
@@ -315,21 +294,3 @@ def restore(
     """Return the progress of the run in ``folder``, and a message if a checkpoint was damaged."""
     restored = load_checkpoint(folder, initial_progress(federation, method))
     return (None, None) if restored is None else (restored.progress, restored.complaint)
-
-
-@dataclass(frozen=True)
-class Stopwatch:
-    """The seconds of a run over all calls: those before this one, and those since its start."""
-
-    before: float
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds until now, to the millisecond."""
-        return round(self.before + time.monotonic() - self.started, 3)
-
-
-def read_history(path: Path) -> list[HistoryPoint]:
-    """Read a history file."""
-    return JsonLog(path, HistoryPoint).read()

@@ -13,10 +13,10 @@ from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server import agreement as agreement_module
 from fedminmax.network.server.agreement import AGREEMENT_FILE, agree, read_agreement
-from fedminmax.network.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.network.server.run import run_folder, run_plan
 from fedminmax.network.wire.messages import vector_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SiteRules
+from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.complaints import complaint_of
 from tests.network.network_problem import AT_ONCE, SITES, DirectTransport, plan_of, write_tables
 from tests.training.silent_sites import SilentTransport
@@ -58,8 +58,8 @@ def test_a_site_that_comes_late_is_left_out_of_a_run_that_began(
     longer = job(config, rounds=4)
     second = run_plan(longer, DirectTransport(tmp_path), tmp_path / "run")
     assert second.refused == {"south": "south was absent when this run began; skipped"}
-    rounds = read_network_rounds(run_folder(tmp_path / "run", longer, 0) / ROUNDS_FILE)
-    assert [entry.took_part for entry in rounds] == [("north", "west")] * 4
+    rounds = read_rounds(run_folder(tmp_path / "run", longer, 0) / ROUNDS_FILE)
+    assert [entry.sites.took_part for entry in rounds] == [("north", "west")] * 4
     assert (tmp_path / "run" / AGREEMENT_FILE).read_bytes() == before
 
 

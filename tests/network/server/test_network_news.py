@@ -9,13 +9,7 @@ import pytest
 from fedminmax.config.read import read_config
 from fedminmax.core.privacy.mechanism import Privacy, Unit
 from fedminmax.network.server.agreement import AGREEMENT_FILE
-from fedminmax.network.server.log import (
-    BYTES_OF_LAST_ROUNDS,
-    ROUNDS_FILE,
-    NetworkRound,
-    read_last_rounds,
-    read_network_rounds,
-)
+from fedminmax.network.server.log import BYTES_OF_LAST_ROUNDS, read_last_rounds
 from fedminmax.network.server.news import (
     News,
     PlannedJob,
@@ -25,6 +19,7 @@ from fedminmax.network.server.news import (
 )
 from fedminmax.network.server.run import NOTICE_FILE, run_folder, run_plan
 from fedminmax.network.wire.plan import PlannedRun
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from tests.complaints import complaint_of
 from tests.network.network_problem import DirectTransport, plan_of, write_tables
 from tests.training.made_up_rounds import made_up_round
@@ -36,14 +31,14 @@ ROUNDS = [
 ]
 
 
-def write(path: Path, rounds: list[NetworkRound]) -> Path:
+def write(path: Path, rounds: list[RoundRecord]) -> Path:
     path.write_text("".join(json.dumps(asdict(entry)) + "\n" for entry in rounds))
     return path
 
 
 def test_all_rounds_of_a_short_file_come_back(tmp_path: Path) -> None:
     path = write(tmp_path / ROUNDS_FILE, ROUNDS)
-    assert read_last_rounds(path) == read_network_rounds(path) == ROUNDS
+    assert read_last_rounds(path) == read_rounds(path) == ROUNDS
     assert read_last_rounds(tmp_path / "nothing.jsonl") == []
 
 
@@ -62,7 +57,7 @@ def test_of_a_long_file_only_the_end_is_read(tmp_path: Path) -> None:
 def test_a_line_that_is_being_written_waits_for_its_end(missing: int, tmp_path: Path) -> None:
     path = write(tmp_path / ROUNDS_FILE, ROUNDS)
     path.write_bytes(path.read_bytes()[:-missing])
-    assert read_last_rounds(path) == read_network_rounds(path) == ROUNDS[:2]
+    assert read_last_rounds(path) == read_rounds(path) == ROUNDS[:2]
 
 
 @pytest.mark.parametrize("line", ["{}", "[]", "3", "{", '{"round": 1}'])
@@ -83,7 +78,7 @@ def test_news_are_the_rounds_that_were_not_seen(tmp_path: Path) -> None:
     every = [
         (number, entry)
         for number in range(2)
-        for entry in read_network_rounds(run_folder(folder, plan, number) / ROUNDS_FILE)
+        for entry in read_rounds(run_folder(folder, plan, number) / ROUNDS_FILE)
     ]
     assert len(every) == 5
     first = desk.collect([0, 0])

@@ -12,9 +12,9 @@ from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
-from fedminmax.network.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.wire.plan import PlannedRun, Precision, task_of
+from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.network.network_problem import (
     SITES,
     DirectTransport,
@@ -37,9 +37,9 @@ def test_three_rounds_equal_the_simulation(key: str, tmp_path: Path) -> None:
     torch.testing.assert_close(
         read_members(folder), simulated_members(tmp_path, plan, 0, fused=False), rtol=0, atol=0
     )
-    rounds = read_network_rounds(folder / ROUNDS_FILE)
+    rounds = read_rounds(folder / ROUNDS_FILE)
     assert [entry.round for entry in rounds] == [1, 2, 3]
-    assert all(entry.took_part == SITES and not entry.refused for entry in rounds)
+    assert all(entry.sites.took_part == SITES and not entry.sites.refused for entry in rounds)
     # What a round costs was known before, to the byte.
     agreed = read_agreement(tmp_path / "run" / AGREEMENT_FILE)
     assert agreed is not None
@@ -47,7 +47,9 @@ def test_three_rounds_equal_the_simulation(key: str, tmp_path: Path) -> None:
     census = Census(agreed.rows(SITES), 2, linear=linear_structure_of(task))
     row = torch.zeros(len(agreed.encoding.names))
     said = message_bytes(plan.runs[0].build(), task, census, row)
-    assert {(entry.bytes_out, entry.bytes_in) for entry in rounds} == {(said.down, said.up)}
+    assert {(entry.sites.bytes_out, entry.sites.bytes_in) for entry in rounds} == {
+        (said.down, said.up)
+    }
 
 
 def test_sums_in_double_precision_stay_so_where_the_model_is_in_single(tmp_path: Path) -> None:
@@ -93,6 +95,6 @@ def test_some_sites_per_round_are_those_of_the_simulation(tmp_path: Path) -> Non
     run_plan(plan, DirectTransport(tmp_path), tmp_path / "run")
     folder = run_folder(tmp_path / "run", plan, 0)
     assert torch.equal(read_members(folder), simulated_members(tmp_path, plan, 0, fused=False))
-    took_part = {entry.took_part for entry in read_network_rounds(folder / ROUNDS_FILE)}
+    took_part = {entry.sites.took_part for entry in read_rounds(folder / ROUNDS_FILE)}
     assert {len(sites) for sites in took_part} == {2}
     assert len(took_part) > 1

@@ -14,7 +14,6 @@ from fedminmax.config.read import read_config
 from fedminmax.config.sections import ModelSection
 from fedminmax.core.messages import Sums
 from fedminmax.network.server import run
-from fedminmax.network.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
 from fedminmax.network.server.run import read_members, read_outcome, run_folder, run_plan
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
@@ -24,6 +23,7 @@ from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SiteRules
 from fedminmax.training import checkpoint as resumable
 from fedminmax.training.checkpoint import Written, checkpoint_paths, save_checkpoint
 from fedminmax.training.progress import Progress
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from tests.network.network_problem import (
     AT_ONCE,
     SITES,
@@ -79,8 +79,8 @@ def job(folder: Path, rounds: int = 3, site_rules: SiteRules = AT_ONCE) -> Netwo
     return plan_of(config, [PlannedRun("fedminmax", {}, rounds)], site_rules)
 
 
-def rounds_of(folder: Path, plan: NetworkPlan) -> list[NetworkRound]:
-    return read_network_rounds(run_folder(folder / "run", plan, 0) / ROUNDS_FILE)
+def rounds_of(folder: Path, plan: NetworkPlan) -> list[RoundRecord]:
+    return read_rounds(run_folder(folder / "run", plan, 0) / ROUNDS_FILE)
 
 
 WRONG: dict[str, tuple[Callable[[bytes], object], str]] = {
@@ -172,11 +172,11 @@ def test_a_bad_reply_is_named_and_left_out(key: str, fault: str, tmp_path: Path)
     transport.wrong_questions = range(2, 3)
     assert run_plan(plan, transport, tmp_path / "run").error is None
     first, second, third = rounds_of(tmp_path, plan)
-    assert first.took_part == third.took_part == SITES
-    assert second.took_part == ("north", "west")
-    assert list(second.refused) == ["south"]
-    assert "south" in second.refused["south"]
-    assert reason in second.refused["south"]
+    assert first.sites.took_part == third.sites.took_part == SITES
+    assert second.sites.took_part == ("north", "west")
+    assert list(second.sites.refused) == ["south"]
+    assert "south" in second.sites.refused["south"]
+    assert reason in second.sites.refused["south"]
 
 
 def test_gradients_by_group_must_fit_how_the_groups_losses_changed(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_gradients_by_group_must_fit_how_the_groups_losses_changed(tmp_path: Pat
     transport = FaultyTransport(tmp_path, spoiled(lambda r: replace(r, step=-r.step)))
     transport.wrong_questions = range(6, 7)
     assert run_plan(plan, transport, tmp_path / "run").error is None
-    refused = [entry.refused for entry in rounds_of(tmp_path, plan)]
+    refused = [entry.sites.refused for entry in rounds_of(tmp_path, plan)]
     assert refused[:-1] == [{}] * 5
     assert "does not fit how its own losses changed" in refused[-1]["south"]
 
@@ -196,9 +196,9 @@ def test_a_site_that_keeps_lying_is_not_asked_any_more(tmp_path: Path) -> None:
     transport.wrong_questions = range(1, 11)
     assert run_plan(plan, transport, tmp_path / "run").error is None
     rounds = rounds_of(tmp_path, plan)
-    assert all(entry.took_part == ("north", "west") for entry in rounds)
-    assert "a scale of 1e+300" in rounds[9].refused["south"]
-    assert "south sent 10 impossible replies" in rounds[10].refused["south"]
+    assert all(entry.sites.took_part == ("north", "west") for entry in rounds)
+    assert "a scale of 1e+300" in rounds[9].sites.refused["south"]
+    assert "south sent 10 impossible replies" in rounds[10].sites.refused["south"]
     asked = ["south" in sites for endpoint, sites in transport.calls if endpoint == "answer"]
     assert asked == [True] * 10 + [False] * 3
 
@@ -214,7 +214,7 @@ def test_local_training_of_a_network_is_compared_with_the_others(
     plan = replace(plan, model=ModelSection("mlp", (3,), "brier"))
     transport = FaultyTransport(tmp_path, spoiled(lambda r: replace(r, step=r.step * 1e7)))
     run_plan(plan, transport, tmp_path / "run")
-    assert rounds_of(tmp_path, plan)[0].took_part == took_part
+    assert rounds_of(tmp_path, plan)[0].sites.took_part == took_part
 
 
 def test_the_only_site_of_a_group_is_not_left_out_but_stops_the_run(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_late_site_is_left_out_for_some_rounds_and_then_asked_again(tmp_path: 
     transport = FaultyTransport(tmp_path, too_late)
     transport.wrong_questions = range(2, 3)
     run_plan(plan, transport, tmp_path / "run")
-    present = ["south" in entry.took_part for entry in rounds_of(tmp_path, plan)]
+    present = ["south" in entry.sites.took_part for entry in rounds_of(tmp_path, plan)]
     assert present == [True, False, False, False, True, True]
     asked = ["south" in sites for endpoint, sites in transport.calls if endpoint == "answer"]
     assert asked == [True, True, False, False, True, True]
@@ -262,11 +262,15 @@ def test_a_late_site_is_asked_first_whether_it_is_there(tmp_path: Path) -> None:
     assert run_plan(plan, transport, tmp_path / "run").error is None
     rounds = rounds_of(tmp_path, plan)
     # Late in round 2; tried again in 4 and 7, and there in 12.
-    took_part = [entry.round for entry in rounds if "south" in entry.took_part]
+    took_part = [entry.round for entry in rounds if "south" in entry.sites.took_part]
     assert took_part == [1, 12, 13]
-    assert rounds[1].refused["south"] == "south did not answer in time"
-    assert rounds[3].refused["south"] == rounds[6].refused["south"] == "south is not connected"
-    assert rounds[7].refused["south"] == "south was too late and is asked again in round 12"
+    assert rounds[1].sites.refused["south"] == "south did not answer in time"
+    assert (
+        rounds[3].sites.refused["south"]
+        == rounds[6].sites.refused["south"]
+        == "south is not connected"
+    )
+    assert rounds[7].sites.refused["south"] == "south was too late and is asked again in round 12"
     assert [sites for endpoint, sites in transport.calls if endpoint == "present"] == (
         [("south",)] * 3
     )
@@ -324,7 +328,7 @@ def test_a_killed_server_does_the_rounds_since_its_last_checkpoint_again(tmp_pat
     assert run_plan(longer, transport, tmp_path / "run").error is None
     assert sum(endpoint == "answer" for endpoint, _ in transport.calls) == 4
     assert [entry.round for entry in rounds_of(tmp_path, longer)] == [1, 2, 3, 4, 5, 6]
-    assert all(entry.took_part == SITES for entry in rounds_of(tmp_path, longer))
+    assert all(entry.sites.took_part == SITES for entry in rounds_of(tmp_path, longer))
     members = read_members(run_folder(tmp_path / "run", longer, 0))
     assert torch.equal(members, simulated_members(tmp_path, longer, 0, fused=False))
 
@@ -364,7 +368,7 @@ def test_a_group_whose_sites_are_gone_keeps_its_weight(tmp_path: Path) -> None:
     transport = WestAlone(tmp_path, minimum_sites=1)
     assert run_plan(plan, transport, tmp_path / "run").error is None
     *_, before, after = rounds_of(tmp_path, plan)
-    assert after.took_part == ("west",)
+    assert after.sites.took_part == ("west",)
     assert after.unseen == (0,)
     assert after.weights[0] == pytest.approx(before.weights[0])
 
@@ -378,8 +382,8 @@ def test_a_changed_table_is_refused_when_a_run_goes_on(tmp_path: Path) -> None:
     outcome = run_plan(longer, DirectTransport(tmp_path), tmp_path / "run")
     assert "another table than when this run began" in outcome.refused["west"]
     entries = rounds_of(tmp_path, longer)
-    assert [entry.took_part for entry in entries[3:]] == [("north", "south")] * 2
-    assert "another table" in entries[4].refused["west"]
+    assert [entry.sites.took_part for entry in entries[3:]] == [("north", "south")] * 2
+    assert "another table" in entries[4].sites.refused["west"]
 
 
 @pytest.mark.parametrize(
@@ -401,4 +405,4 @@ def test_a_site_refuses_what_its_policy_forbids(
     outcome = run_plan(plan, transport, tmp_path / "run")
     assert reason in outcome.refused["south"]
     assert outcome.error is None
-    assert all(entry.took_part == ("north", "west") for entry in rounds_of(tmp_path, plan))
+    assert all(entry.sites.took_part == ("north", "west") for entry in rounds_of(tmp_path, plan))

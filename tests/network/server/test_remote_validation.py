@@ -15,7 +15,6 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.validation import LossSums
 from fedminmax.network.planned_runs import plan_of_config
-from fedminmax.network.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.network.server.run import (
     read_alternative_model,
     read_members,
@@ -29,6 +28,7 @@ from fedminmax.network.wire.checks import check_validation
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import losses_from_bytes, losses_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SiteRules, digest_of
+from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from fedminmax.training.train import Round
 from tests.complaints import complaint_of
 from tests.network.network_problem import (
@@ -85,7 +85,7 @@ def test_the_network_chooses_the_round_that_the_simulation_chooses(
     torch.testing.assert_close(read_members(own), expected.members, atol=1e-9, rtol=0)
     last = expected.parameters(Iterate.LAST)
     torch.testing.assert_close(read_alternative_model(own), last, atol=1e-9, rtol=0)
-    lines = read_network_rounds(own / ROUNDS_FILE)
+    lines = read_rounds(own / ROUNDS_FILE)
     assert len(lines) == expected.number
     risks = expected.validation_risks.tolist()
     assert lines[-1].validation_risks == pytest.approx(risks, abs=1e-9)
@@ -123,7 +123,7 @@ def test_a_site_with_impossible_losses_is_left_out_of_the_last_measurement(
     outcome = run_plan(plan, Spoiled(tmp_path), tmp_path / "server")
     assert outcome.error is None
     own = run_folder(tmp_path / "server", plan, 0)
-    refused = read_network_rounds(own / ROUNDS_FILE)[-1].refused
+    refused = read_rounds(own / ROUNDS_FILE)[-1].sites.refused
     assert "validation rows, which they cannot have" in refused["west"]
 
 
@@ -180,10 +180,10 @@ def test_patience_that_was_asked_for_needs_validation_rows(
             "patience = 4, but there are no validation rows to detect an improvement; set "
             "validation, or drop patience"
         )
-        assert not rounds.exists() or not read_network_rounds(rounds)
+        assert not rounds.exists() or not read_rounds(rounds)
     else:
         assert outcome.error is None
-        assert len(read_network_rounds(rounds)) == 2
+        assert len(read_rounds(rounds)) == 2
     assert digest_of(few) == digest_of(replace(few, runs=(replace(RUN, rounds=2),)))
 
 

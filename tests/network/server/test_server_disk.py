@@ -13,7 +13,6 @@ import torch
 from fedminmax.config.read import read_config
 from fedminmax.core import files
 from fedminmax.network.server.disk import RESERVE_BYTES, cannot_save
-from fedminmax.network.server.log import ROUNDS_FILE
 from fedminmax.network.server.run import (
     OUTCOME_FILE,
     publish_results,
@@ -24,6 +23,7 @@ from fedminmax.network.server.run import (
 )
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
 from fedminmax.training.checkpoint import checkpoint_paths
+from fedminmax.training.round_record import ROUNDS_FILE
 from tests.network.network_problem import (
     DirectTransport,
     plan_of,

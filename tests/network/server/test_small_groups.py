@@ -9,12 +9,12 @@ from fedminmax import load_model
 from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server.agreement import AGREEMENT_FILE, agree, read_agreement
-from fedminmax.network.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.network.server.news import ProgressReporter
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.wire.plan import PlannedRun
 from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.measure import measure, measure_merged
+from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.complaints import complaint_of
 from tests.network.network_problem import DirectTransport, plan_of, simulated_members
 from tests.network.small_group_tables import write_small_groups
@@ -34,7 +34,7 @@ def test_training_is_that_of_the_simulation(rule: str, tmp_path: Path) -> None:
     assert (outcome.error, outcome.unmeasured) == (None, {})
     own = run_folder(tmp_path / "run", plan, 0)
     assert torch.equal(read_members(own), simulated_members(tmp_path, plan, 0, fused=False))
-    rounds = read_network_rounds(own / ROUNDS_FILE)
+    rounds = read_rounds(own / ROUNDS_FILE)
     agreed = read_agreement(tmp_path / "run" / AGREEMENT_FILE)
     assert agreed is not None
     counts = agreed.rows(plan.sites).sum(dim=0)

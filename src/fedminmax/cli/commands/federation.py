@@ -38,7 +38,7 @@ from fedminmax.network.flare.session import (
     Unsupervised,
 )
 from fedminmax.network.planned_runs import plan_of_config
-from fedminmax.network.server.log import Event, LiveRound, NetworkRound, Notice
+from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import (
     MIN_MASKED_SITES,
@@ -64,6 +64,7 @@ from fedminmax.runs.federation_record import (
 from fedminmax.runs.layout import BASELINE_FOLDER
 from fedminmax.runs.privacy import check_limit, promise_words, spend, spent_on_files
 from fedminmax.runs.results import read_results
+from fedminmax.training.round_record import RoundRecord
 
 # The digest of the tables of a run on one machine.
 TABLES_FILE = "tables.txt"
@@ -117,13 +118,13 @@ def _show(bars: Display, plan: NetworkPlan, live: LiveRound) -> None:
     )
     if entry.certificate is not None:
         risks += f"; gap {upper_text(entry.certificate.gap, 1)}"
-    answered = f"{len(entry.took_part)} of {len(plan.sites)} sites"
+    answered = f"{len(entry.sites.took_part)} of {len(plan.sites)} sites"
     bars.rename_run(escape(f"{method}, {answered}: {risks}"))
     bars.show_round(entry.round)
 
 
-def _warnings(entry: NetworkRound, groups: Sequence[str]) -> Iterator[str]:
-    for reason in entry.refused.values():
+def _warnings(entry: RoundRecord, groups: Sequence[str]) -> Iterator[str]:
+    for reason in entry.sites.refused.values():
         yield f"continues without it: {reason}"
     for place in entry.unseen:
         yield f"no site that answered has group '{groups[place]}': its weight is kept"

@@ -35,15 +35,10 @@ from fedminmax.network.flare.session import (
     submitted_at,
     wait_for_sites,
 )
-from fedminmax.network.server.log import (
-    ROUNDS_FILE,
-    Event,
-    LiveRound,
-    Notice,
-    read_network_rounds,
-)
+from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.server.run import Outcome, read_outcome, run_folder
 from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 
 POLL_SECONDS = 0.3
 SECONDS_BETWEEN_STATUS = 2.0
@@ -221,7 +216,7 @@ def _unseen(
 ) -> Iterator[LiveRound]:
     """Yield the rounds that came after the last look."""
     for number in range(len(plan.runs)):
-        rounds = read_network_rounds(run_folder(place / RESULTS, plan, number) / ROUNDS_FILE)
+        rounds = read_rounds(run_folder(place / RESULTS, plan, number) / ROUNDS_FILE)
         for entry in rounds:
             if entry.round > seen[number]:
                 yield LiveRound(number, entry, outcome.group_names, outcome.small_groups)

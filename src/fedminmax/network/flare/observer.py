@@ -15,8 +15,8 @@ from fedminmax.network.flare.session import (
     list_jobs,
     news_of,
 )
-from fedminmax.network.server.log import NetworkRound
 from fedminmax.network.server.news import News
+from fedminmax.training.round_record import RoundRecord
 
 
 @dataclass(frozen=True)
@@ -68,5 +68,5 @@ def observe_jobs(kit: Path, seconds: float, place: Path | None = None) -> Genera
             yield ObservedJob(last_job, is_lost=True)
 
 
-def _later(seen: int, entry: NetworkRound) -> int:
+def _later(seen: int, entry: RoundRecord) -> int:
     return max(seen, entry.round)

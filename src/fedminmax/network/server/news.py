@@ -10,14 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 from fedminmax.core.errors import InputError
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
-from fedminmax.network.server.log import (
-    ROUNDS_FILE,
-    LiveRound,
-    NetworkRound,
-    read_last_rounds,
-)
+from fedminmax.network.server.log import LiveRound, read_last_rounds
 from fedminmax.network.server.run import NOTICE_FILE, run_folder
 from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 
 
 @dataclass(frozen=True)
@@ -37,16 +33,14 @@ class PlannedJob:
 class News:
     """Rounds with the numbers of their runs, the groups' names, and a notice, if there is one.
 
-    ``small_groups`` are those of the groups that are too small to be trained for. ``unit`` converts
-    risks to the target's unit, squared.
+    ``small_groups`` are those of the groups that are too small to be trained for.
     """
 
     planned: PlannedJob
-    rounds: tuple[tuple[int, NetworkRound], ...] = ()
+    rounds: tuple[tuple[int, RoundRecord], ...] = ()
     groups: tuple[str, ...] = ()
     notice: str | None = None
     small_groups: tuple[str, ...] = ()
-    unit: float = 1.0
 
     @property
     def live_rounds(self) -> list[LiveRound]:
@@ -96,7 +90,6 @@ class ProgressReporter:
             encoding.group_names,
             notice,
             encoding.small_group_names,
-            unit=encoding.risk_unit,
         )
 
     def _rounds_of(self, number: int) -> Path:

@@ -6,8 +6,6 @@ Called again with the same folder it resumes, so a lost job can simply be submit
 import logging
 import math
 import shutil
-import time
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.json_log import JsonLog
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.method import lets_sites_keep
 from fedminmax.network.server.agreement import Agreement, agree
@@ -31,12 +28,7 @@ from fedminmax.network.server.disk import (
     reserve_space,
     run_lock,
 )
-from fedminmax.network.server.log import (
-    ROUNDS_FILE,
-    NetworkRound,
-    network_round,
-    read_last_rounds,
-)
+from fedminmax.network.server.log import read_last_rounds, with_notes
 from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.measure import measure, read_tensors, write_measured, write_tensors
 from fedminmax.network.server.noisy_census import agree_privately
@@ -49,8 +41,11 @@ from fedminmax.training.certify import (
     check_certifiable,
     check_single_answer,
 )
-from fedminmax.training.checkpoint import checkpoint_paths, restore, train_with_checkpoints
-from fedminmax.training.progress import Progress, answer_of, initial_progress, members_of
+from fedminmax.training.checkpoint import checkpoint_paths
+from fedminmax.training.progress import Progress, answer_of, members_of
+from fedminmax.training.resume import resume_run
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
+from fedminmax.training.train import Round
 
 OUTCOME_FILE = "outcome.json"
 MEMBERS_FILE = "members.safetensors"
@@ -243,40 +238,35 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
     plan, planned = agreement.plan, agreement.plan.runs[number]
     method = planned.build()
     federation = RemoteFederation(agreement, transport, number, folder.parent / NOTICE_FILE)
-    resume, _ = restore(folder, federation, method)
-    log = JsonLog(folder / ROUNDS_FILE, NetworkRound)
-    log.drop_after(0 if resume is None else resume.round)
-    progress: Progress[Any] = resume or initial_progress(
-        federation, method, seed=plan.seed, participation=planned.participation
-    )
+
+    def annotate(done: Round[Any], record: RoundRecord) -> RoundRecord:
+        return with_notes(record, done, plan, federation.take_notes())
+
     # Sites take the masks off a round for one set of sites alone, so that no round should be asked
-    # again without need.
-    masked = plan.secure_aggregation is not None
-    sites_keep = lets_sites_keep(method) or masked
-    rounds = train_with_checkpoints(
+    # again without need. What sites keep to themselves they keep for a few rounds only.
+    save_always = plan.secure_aggregation is not None or lets_sites_keep(method)
+    training = resume_run(
         folder,
         federation,
         method,
         rounds=planned.rounds,
         seed=plan.seed,
         participation=planned.participation,
-        # Of a handful of rows none may be set aside: then only patience that was asked for is a
-        # mistake, and is refused before the first round.
-        patience=planned.patience
-        if len(federation.validation_rows) or planned.needs_patience
-        else None,
-        resume=resume,
-        # What sites keep to themselves they keep for a few rounds only.
-        saving_share=math.inf if sites_keep else SAVING_SHARE,
+        patience=planned.patience,
+        needs_patience=planned.needs_patience,
+        saving_share=math.inf if save_always else SAVING_SHARE,
+        unit=agreement.encoding.risk_unit,
+        annotate=annotate,
     )
-    with closing(rounds):
-        before = time.monotonic()
-        for done in rounds:
-            now = time.monotonic()
-            # The line first: a round without its line would be missing in the results.
-            log.add(network_round(done, plan, federation.take_notes(), now - before))
-            progress, before = done.progress, now
-    output = planned.iterate or method.output
+    *_, last = training
+    if last.progress is not None:
+        _write_answer(folder, last.progress, planned.iterate or method.output, federation)
+
+
+def _write_answer(
+    folder: Path, progress: Progress[Any], output: Iterate, federation: RemoteFederation
+) -> None:
+    """Write the models of a finished run, and what validation rows say of them."""
     answer, best = answer_of(progress, output), progress.iterates.best
     tensors = {"members": members_of(progress, output)}
     if best.chosen.is_measured:
