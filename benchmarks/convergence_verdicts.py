@@ -20,7 +20,7 @@ from fedminmax.core.convergence import Convergence, judge_convergence
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import linear_or_mlp
-from fedminmax.methods.catalogue import goal_of
+from fedminmax.methods.card import goal_of
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.studies.study import StudyMethod

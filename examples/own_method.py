@@ -25,6 +25,7 @@ from fedminmax.extend import (
     Census,
     FedMinMaxState,
     Iterate,
+    MethodCard,
     Order,
     Over,
     Pace,
@@ -36,14 +37,13 @@ from fedminmax.extend import (
     check_positive,
     check_share,
     descend,
-    register,
     weigh_by_group,
 )
 from fedminmax.losses import squared_error_loss
 from fedminmax.testing import check_method
 
 
-@register(
+@MethodCard(
     key="worst-share",
     paper="Laguel et al. 2021, with groups in place of devices",
     optimises="mean risk of the worst-off share of rows",

@@ -170,7 +170,7 @@ def test_a_broken_package_costs_a_line_and_nothing_else(
             "'group-dro' has a method 'fedminmax', which is the name of a built-in one",
         ),
         ({"key": "other"}, "is registered as 'group-dro'; its entry point must have the same name"),
-        ({"target": "Sums"}, "group_dro:Sums is not a class with @fedminmax.extend.register"),
+        ({"target": "Sums"}, "group_dro:Sums is not a class with @fedminmax.extend.MethodCard"),
         ({"target": "Missing"}, "cannot be loaded"),
         ({"code": "raise SystemExit(3)"}, "cannot be loaded"),
         ({"code": CODE.replace("rate: float = 0.1", "rate: float")}, "created without options"),
@@ -197,8 +197,6 @@ def test_two_packages_with_the_same_key_are_both_refused(
 
 def test_all_that_the_room_of_methods_needs_of_messages_is_offered() -> None:
     extend = import_module("fedminmax.extend")
-    wanted = (
-        "Census Order Sums RowWeights SiteData Workspace descend register RoundKey Reveals Iterate"
-    )
+    wanted = "Census Order Sums RowWeights SiteData Workspace descend MethodCard RoundKey Reveals Iterate"
     assert set(wanted.split()) <= set(extend.__all__)
     assert all(hasattr(extend, name) for name in extend.__all__)

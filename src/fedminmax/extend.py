@@ -1,7 +1,7 @@
 """All that a method of your own needs, in this package or in yours: see docs/own_method.md.
 
 A method is a frozen record of pure functions: ``Census`` comes in once, an ``Order`` goes out and
-``Sums`` come back in each round. Give it a card with ``register``; an entry point of the group
+``Sums`` come back in each round. Give it a card (``@MethodCard``); an entry point of the group
 ``fedminmax.methods`` makes it known to ``train``, ``compare`` and the network, and
 ``fedminmax.testing.check_method`` tells whether it keeps the contract of all methods.
 """
@@ -18,7 +18,7 @@ from fedminmax.core.parity import Parity
 from fedminmax.core.randomness import Purpose, numpy_stream, torch_stream
 from fedminmax.core.solvers.simplex import ascend_on_simplex, project_on_simplex
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import MethodCard, Over, Pace, Weights, card_of, register
+from fedminmax.methods.card import MethodCard, Over, Pace, Weights, card_of
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.fedminmax import FedMinMaxState
 from fedminmax.methods.method import (
@@ -104,7 +104,6 @@ __all__ = [
     "losses_of",
     "numpy_stream",
     "project_on_simplex",
-    "register",
     "shares_within_floor",
     "shuffled_batches",
     "sum_by_group",

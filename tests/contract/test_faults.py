@@ -42,7 +42,7 @@ SPOILT: dict[str, tuple[str, str, Check, str]] = {
         "state.weights has 2 entries, but the card says weights over sites",
     ),
     "it has no card": (
-        "@register(",
+        "@MethodCard(",
         "@(lambda **_: lambda kind: kind)(",
         replies.check_card,
         "has no card",

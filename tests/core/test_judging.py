@@ -13,11 +13,11 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.messages import Reveals
 from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, LossSums, sum_losses
 from fedminmax.methods.afl import AFL
+from fedminmax.methods.card import judge_of
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.group_term import GroupTERM
-from fedminmax.methods.judging import judge_of
 from fedminmax.methods.look_ahead import AFLFast
 from fedminmax.methods.qfedavg import QFedAvg
 from fedminmax.methods.term import TERM

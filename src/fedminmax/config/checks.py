@@ -21,9 +21,8 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.text import did_you_mean
-from fedminmax.methods.card import Pace
+from fedminmax.methods.card import Pace, check_private_unit
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.method import check_hidden
 
 
 def check_sections(sections: ConfigSections) -> None:
@@ -233,7 +232,7 @@ def _check_method(sections: ConfigSections) -> None:
 def _check_privacy(sections: ConfigSections, unit: Unit) -> None:
     """Refuse what a privacy guarantee does not cover."""
     method, options = sections.method, sections.method.options
-    check_hidden(CARDS[method.name].build({}, options), unit)
+    check_private_unit(CARDS[method.name].build({}, options), unit)
     if options.get("curvature") == "true":
         raise InputError(
             "[method] curvature = true, but curvature sums cannot keep the promise in [privacy]; "

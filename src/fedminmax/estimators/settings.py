@@ -14,8 +14,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.models import checked_widths
 from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS, checked_share
-from fedminmax.methods.card import Pace
-from fedminmax.methods.catalogue import pace_of
+from fedminmax.methods.card import Pace, pace_of
 from fedminmax.methods.defaults import DEFAULT_ROUNDS, default_loss, default_patience, default_ridge
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.look_ahead import DEFAULT_GAP, FedMinMaxFast

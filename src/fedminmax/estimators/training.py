@@ -36,8 +36,7 @@ from fedminmax.estimators.settings import (
     rounds_of,
     small_rule_of,
 )
-from fedminmax.methods.card import Weights, card_of
-from fedminmax.methods.catalogue import goal_of
+from fedminmax.methods.card import Weights, card_of, goal_of
 from fedminmax.methods.method import AnyMethod
 from fedminmax.training.resume import resume_run
 from fedminmax.training.round_record import RoundRecord

@@ -22,7 +22,7 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.solvers.simplex import ascend_on_simplex
-from fedminmax.methods.card import ADVERSARY, SAFE_RATE, START, Over, Pace, Weights, register
+from fedminmax.methods.card import ADVERSARY, SAFE_RATE, START, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_not_negative, check_rate
 
@@ -50,7 +50,7 @@ class AFLState:
         return self.weight_sum / max(1, self.rounds)
 
 
-@register(
+@MethodCard(
     key="afl",
     paper="Mohri, Sivek, Suresh, ICML 2019",
     optimises="worst site's risk",

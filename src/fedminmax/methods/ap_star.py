@@ -30,7 +30,7 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
-from fedminmax.methods.card import AUTHORS, FITS, SAFE_RATE, Over, Pace, Weights, register
+from fedminmax.methods.card import AUTHORS, FITS, SAFE_RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_share, check_whole
 from fedminmax.methods.shared.fits import (
@@ -60,7 +60,7 @@ class APStarState:
     failures: int
 
 
-@register(
+@MethodCard(
     key="ap-star",
     paper="Martinez, Bertran, Sapiro, ICML 2020",
     optimises="worst group's risk: the best of a sequence of weighted fits",

@@ -1,17 +1,20 @@
 """Cards: what users need to know about a method to choose it, and how to build it from text.
 
-``register`` gives a method its card. The constants are the sources of defaults that several methods
-share.
+What a run, a site or the network has to know of a method without looking into it stands here, too.
+The constants are the sources of defaults that several methods share.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from fedminmax.core.convergence import Goal
 from fedminmax.core.errors import InputError
-from fedminmax.methods.method import AnyMethod
+from fedminmax.core.judging import MEAN, WORST_GROUP, WORST_SITE, Judge
+from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.methods.method import AnyMethod, takes_one_step
 
 # Fields for a method's name and result, which do not affect how it works.
 DESCRIPTIVE = ("name", "output")
@@ -75,22 +78,53 @@ class Weights(Enum):
 
 @dataclass(frozen=True)
 class MethodCard:
-    """A method as users see it; ``register`` documents the fields."""
+    """A method as users see it. As a decorator it is given to the method's class.
+
+    Args:
+        key: the method's name on the command line and in configurations.
+        make: the method's class, which the decorator fills in.
+        paper: who proposed it.
+        optimises: what it minimises, as text for tables; no code depends on it.
+        over: whose risks the objective is about.
+        pace: how much work a round does.
+        minimax: whether it minimises the highest of these risks.
+        parity: whether it aims at equal rates of positive answers.
+        weights: what the entries of ``state.weights`` belong to.
+        absent_keep_weight: whether an absent group or site keeps its weight while the weights sum
+            to one; False for weights that are not a distribution, or are recomputed every round.
+        works_with_absent: False if absent sites invalidate the paper's guarantees.
+        requests: at most how many requests a site gets in a round (see ``AsksAgain``).
+        mixes_fits: whether the result is a mixture, with one model for every fit of ``fit_rounds``
+            rounds.
+        private_units: for which units noise can keep a privacy guarantee: what a row adds to the
+            sums depends on the order alone, or for a site, its reply divided by its rows is a step
+            on the scale 1.
+        sources: for each option, where its default comes from.
+        required: example values for options without a default.
+    """
 
     key: str
-    make: type[Any]
+    make: type[Any] = object
     _: KW_ONLY
     paper: str
     optimises: str
     over: Over
     pace: Pace
-    minimax: bool
-    parity: bool
-    weights: Weights
-    absent_keep_weight: bool
-    works_with_absent: bool
-    sources: Mapping[str, str]
-    required: Mapping[str, str]
+    minimax: bool = False
+    parity: bool = False
+    weights: Weights = Weights.NONE
+    absent_keep_weight: bool = True
+    works_with_absent: bool = False
+    requests: int = 1
+    mixes_fits: bool = False
+    private_units: tuple[Unit, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    required: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, method: type[MethodT]) -> type[MethodT]:
+        """Give the method this card, which the catalogue finds and users choose by."""
+        setattr(method, ATTRIBUTE, replace(self, make=method))
+        return method
 
     @property
     def minimax_over_groups(self) -> bool:
@@ -141,61 +175,6 @@ class MethodCard:
         return method
 
 
-def register(
-    *,
-    key: str,
-    paper: str,
-    optimises: str,
-    over: Over,
-    pace: Pace,
-    minimax: bool = False,
-    parity: bool = False,
-    weights: Weights = Weights.NONE,
-    absent_keep_weight: bool = True,
-    works_with_absent: bool = False,
-    sources: Mapping[str, str] = {},
-    required: Mapping[str, str] = {},
-) -> Callable[[type[MethodT]], type[MethodT]]:
-    """Give a method its card, which the catalogue finds and users choose by.
-
-    Args:
-        key: the method's name on the command line and in configurations.
-        paper: who proposed it.
-        optimises: what it minimises, as text for tables; no code depends on it.
-        over: whose risks the objective is about.
-        pace: how much work a round does.
-        minimax: whether it minimises the highest of these risks.
-        parity: whether it aims at equal rates of positive answers.
-        weights: what the entries of ``state.weights`` belong to.
-        absent_keep_weight: whether an absent group or site keeps its weight while the weights sum
-            to one; False for weights that are not a distribution, or are recomputed every round.
-        works_with_absent: False if absent sites invalidate the paper's guarantees.
-        sources: for each option, where its default comes from.
-        required: example values for options without a default.
-    """
-
-    def with_card(method: type[MethodT]) -> type[MethodT]:
-        card = MethodCard(
-            key=key,
-            make=method,
-            paper=paper,
-            optimises=optimises,
-            over=over,
-            pace=pace,
-            minimax=minimax,
-            parity=parity,
-            weights=weights,
-            absent_keep_weight=absent_keep_weight,
-            works_with_absent=works_with_absent,
-            sources=sources,
-            required=required,
-        )
-        setattr(method, ATTRIBUTE, card)
-        return method
-
-    return with_card
-
-
 def card_of(method: object) -> MethodCard | None:
     """Return the card of a method or of its class; None for one that was not registered.
 
@@ -204,6 +183,81 @@ def card_of(method: object) -> MethodCard | None:
     kind = method if isinstance(method, type) else type(method)
     card = vars(kind).get(ATTRIBUTE)
     return card if isinstance(card, MethodCard) else None
+
+
+def pace_of(method: AnyMethod[Any]) -> Pace:
+    """Return how much work a round of a method does; without a card, derived from its kind."""
+    card = card_of(method)
+    if card is None:
+        return Pace.ONE_STEP if takes_one_step(method) else Pace.LOCAL_EPOCHS
+    return card.pace
+
+
+def _plays_minimax(method: AnyMethod[Any], card: MethodCard) -> bool:
+    """Return whether the highest risk is minimised; with a fixed adversary it is the mean risk."""
+    return card.minimax and getattr(method, "adversary_rate", 1) != 0
+
+
+def goal_of(method: AnyMethod[Any]) -> Goal:
+    """Return what a method minimises, as far as risks by group show it.
+
+    >>> from fedminmax.methods.fedminmax import FedMinMax
+    >>> goal_of(FedMinMax(epsilon=0.01))
+    Goal(minimax=True, weights_floor=0.01, over_sites=False)
+    >>> goal_of(FedMinMax(adversary_rate=0.0))
+    Goal(minimax=False, weights_floor=None, over_sites=False)
+    """
+    card = card_of(method)
+    if card is None or not card.minimax_over_groups or not _plays_minimax(method, card):
+        over_sites = card is not None and card.minimax and card.over is Over.SITES
+        return Goal(minimax=False, over_sites=over_sites)
+    return Goal(minimax=True, weights_floor=getattr(method, "epsilon", None))
+
+
+def judge_of(method: AnyMethod[Any]) -> Judge:
+    """Return by which objective validation rows choose among a method's models: its own.
+
+    It is the method's ``judge`` if it has one, else what its card says it minimises. Without a
+    card, it is the worst group's risk. Methods that aim at equal rates minimise the mean risk
+    besides, which is what losses show of them.
+
+    >>> from fedminmax.methods.fedavg import FedAvg
+    >>> judge_of(FedAvg()).players.value
+    'rows'
+    """
+    judge = getattr(method, "judge", None)
+    if isinstance(judge, Judge):
+        return judge
+    card = card_of(method)
+    if card is None:
+        return WORST_GROUP
+    if not _plays_minimax(method, card):
+        return MEAN
+    return WORST_SITE if card.over is Over.SITES else WORST_GROUP
+
+
+def check_private_unit(method: AnyMethod[Any], unit: Unit) -> None:
+    """Refuse a method that cannot do with noisy sums in which no unit can be found."""
+    card = card_of(method)
+    if card is None or unit not in card.private_units:
+        raise InputError(
+            f'{method.name} cannot keep a privacy guarantee with unit = "{unit.value}"; choose '
+            "fedminmax-fast or fedminmax"
+        )
+
+
+def max_members(method: AnyMethod[Any], rounds: int) -> int:
+    """Return how many models the result of this many rounds may mix: one per fit, else one.
+
+    >>> from fedminmax.methods.oracle_minimax import OracleMinimax
+    >>> max_members(OracleMinimax(fit_rounds=9), 100)
+    10
+    """
+    card = card_of(method)
+    if card is None or not card.mixes_fits:
+        return 1
+    fit_rounds: int = cast("Any", method).fit_rounds
+    return max(rounds // (fit_rounds + 1), 1)
 
 
 def _parse(key: str, name: str, text: str, kind: Any) -> object:

@@ -1,6 +1,6 @@
 """All methods as users see them: one card each, in the order of tables.
 
-A card is defined in its method's file (``register``); this module searches the files of this
+A card is defined in its method's file (``@MethodCard``); this module searches the files of this
 package. Other packages add methods by entry points of the group ``fedminmax.methods``, whose names
 are the methods' keys. Such a package is imported when its method is requested or all are listed.
 """
@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
-from typing import Any
 
 from fedminmax import methods
-from fedminmax.core.convergence import Goal
 from fedminmax.core.errors import InputError
-from fedminmax.methods.card import MethodCard, Over, Pace, card_of
-from fedminmax.methods.method import AnyMethod, takes_one_step
+from fedminmax.methods.card import MethodCard, Over, card_of
 
 GROUP = "fedminmax.methods"
 # The most common ones, listed first in their section.
@@ -108,31 +105,6 @@ def package_of(key: str) -> MethodPackage | None:
     return MethodPackage(key, _package_name(entry), _version(entry), digest)
 
 
-def pace_of(method: AnyMethod[Any]) -> Pace:
-    """Return how much work a round of a method does; without a card, derived from its kind."""
-    card = card_of(method)
-    if card is None:
-        return Pace.ONE_STEP if takes_one_step(method) else Pace.LOCAL_EPOCHS
-    return card.pace
-
-
-def goal_of(method: AnyMethod[Any]) -> Goal:
-    """Return what a method minimises, as far as risks by group show it.
-
-    >>> from fedminmax.methods.fedminmax import FedMinMax
-    >>> goal_of(FedMinMax(epsilon=0.01))
-    Goal(minimax=True, weights_floor=0.01, over_sites=False)
-    >>> goal_of(FedMinMax(adversary_rate=0.0))
-    Goal(minimax=False, weights_floor=None, over_sites=False)
-    """
-    card = card_of(method)
-    # With a fixed adversary, the method minimises the mean risk.
-    if card is None or not card.minimax_over_groups or getattr(method, "adversary_rate", 1) == 0:
-        over_sites = card is not None and card.minimax and card.over is Over.SITES
-        return Goal(minimax=False, over_sites=over_sites)
-    return Goal(minimax=True, weights_floor=getattr(method, "epsilon", None))
-
-
 def _installed_keys() -> list[str]:
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
@@ -166,7 +138,7 @@ def _load(entry: EntryPoint) -> MethodCard:
     card = card_of(found) if isinstance(found, type) else None
     if card is None:
         raise InputError(
-            f"{owner}: {entry.value} is not a class with @fedminmax.extend.register; "
+            f"{owner}: {entry.value} is not a class with @fedminmax.extend.MethodCard; "
             "repair or uninstall the package"
         )
     try:

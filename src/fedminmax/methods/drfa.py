@@ -29,7 +29,7 @@ from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
-from fedminmax.methods.card import RATE, SNAPSHOTS, START, Over, Pace, Weights, register
+from fedminmax.methods.card import RATE, SNAPSHOTS, START, MethodCard, Over, Pace, Weights
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_whole
@@ -80,7 +80,7 @@ class DRFAState:
         return self.weight_sum / max(1, self.rounds)
 
 
-@register(
+@MethodCard(
     key="drfa",
     paper="Deng, Kamani, Mahdavi, NeurIPS 2020",
     optimises="worst site's risk, up to client drift",
@@ -93,6 +93,7 @@ class DRFAState:
     | START
     | SNAPSHOTS
     | {"sites_drawn": "ours: all, weighted by lambda; a number draws as in the paper"},
+    requests=2,
 )
 @dataclass(frozen=True)
 class DRFA:

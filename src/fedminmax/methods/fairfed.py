@@ -44,7 +44,7 @@ from fedminmax.core.parity import (
 )
 from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import LOCAL, OURS, RATE, Over, Pace, Weights, register
+from fedminmax.methods.card import LOCAL, OURS, RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
@@ -69,7 +69,7 @@ class FairFedState:
     next_phase: int
 
 
-@register(
+@MethodCard(
     key="fairfed",
     paper="Ezzeldin, Yan, He, Ferrara, Avestimehr, AAAI 2023",
     optimises="mean risk, sites reweighted towards equal rates",
@@ -79,6 +79,7 @@ class FairFedState:
     weights=Weights.SITES,
     works_with_absent=True,
     sources=RATE | LOCAL | {"beta": "the paper", "parity": OURS},
+    requests=2,
 )
 @dataclass(frozen=True)
 class FairFed:

@@ -59,7 +59,7 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.parity import Parity, cells_of, check_two_classes, count_by_cell, group_rates
 from fedminmax.core.solvers.simplex import min_norm_weights
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import AUTHORS, OURS, Over, Pace, register
+from fedminmax.methods.card import AUTHORS, OURS, MethodCard, Over, Pace
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import (
@@ -149,7 +149,7 @@ class FCFLState:
         return NO_WEIGHTS
 
 
-@register(
+@MethodCard(
     key="fcfl",
     paper="Cui, Pan, Liang, Zhang, Wang, NeurIPS 2021",
     optimises="worst site's risk with every site's disparity below epsilon",

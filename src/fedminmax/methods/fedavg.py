@@ -12,7 +12,6 @@ sites that took part.
 """
 
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, desc
 from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.randomness import Purpose, torch_stream
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import LOCAL, RATE, Over, Pace, register
+from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
@@ -45,7 +44,7 @@ class FedAvgState:
         return NO_WEIGHTS
 
 
-@register(
+@MethodCard(
     key="fedavg",
     paper="McMahan, Moore, Ramage, Hampson, Arcas, AISTATS 2017",
     optimises="mean risk",
@@ -53,6 +52,7 @@ class FedAvgState:
     pace=Pace.LOCAL_EPOCHS,
     works_with_absent=True,
     sources=RATE | LOCAL,
+    private_units=(Unit.SITE,),
 )
 @dataclass(frozen=True)
 class FedAvg:
@@ -65,7 +65,6 @@ class FedAvg:
     name: str = "FedAvg"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
-    hides: ClassVar[tuple[Unit, ...]] = (Unit.SITE,)
 
     def __post_init__(self) -> None:
         check_positive(self.name, learning_rate=self.learning_rate)

@@ -54,7 +54,7 @@ from fedminmax.core.parity import (
 )
 from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import LOCAL, OURS, RATE, Over, Pace, Weights, register
+from fedminmax.methods.card import LOCAL, OURS, RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
@@ -77,7 +77,7 @@ class FedFBState:
     rounds: int
 
 
-@register(
+@MethodCard(
     key="fedfb",
     paper="Zeng, Chen, Lee 2021 (arXiv 2110.15545)",
     optimises="mean risk with equal rates",

@@ -43,7 +43,7 @@ from fedminmax.core.parity import (
     sum_by_cell,
 )
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import LOCAL, OURS, RATE, Over, Pace, register
+from fedminmax.methods.card import LOCAL, OURS, RATE, MethodCard, Over, Pace
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
@@ -70,7 +70,7 @@ class FedGFTState:
         return NO_WEIGHTS
 
 
-@register(
+@MethodCard(
     key="fedgft",
     paper="Wang, Payani, Lee, Kompella 2023",
     optimises="mean risk plus a penalty on unequal rates",

@@ -33,7 +33,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.solvers.simplex import min_norm_weights
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import AUTHORS, LOCAL, RATE, Over, Pace, register
+from fedminmax.methods.card import AUTHORS, LOCAL, RATE, MethodCard, Over, Pace
 from fedminmax.methods.fedavg import NO_WEIGHTS, FedAvg
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.qfedavg import SiteWeighting
@@ -59,7 +59,7 @@ class FedMGDAState:
         return NO_WEIGHTS
 
 
-@register(
+@MethodCard(
     key="fedmgda",
     paper="Hu, Shaloudegi, Zhang, Yu, IEEE TNSE 2022 (FedMGDA+)",
     optimises="a common descent direction for all sites",

@@ -19,7 +19,6 @@ the gradient.
 """
 
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -27,7 +26,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.solvers.simplex import ascend_on_simplex
-from fedminmax.methods.card import ADVERSARY, FLOOR, SAFE_RATE, Over, Pace, Weights, register
+from fedminmax.methods.card import ADVERSARY, FLOOR, SAFE_RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_not_negative, check_rate
 from fedminmax.methods.shared.replies import shares_within_floor, weigh_by_group
@@ -46,7 +45,7 @@ class FedMinMaxState:
     playable: Tensor
 
 
-@register(
+@MethodCard(
     key="fedminmax",
     paper="Papadaki, Martinez, Bertran, Sapiro, Rodrigues 2021, Algorithm 1",
     optimises="worst group's risk",
@@ -55,6 +54,7 @@ class FedMinMaxState:
     minimax=True,
     weights=Weights.GROUPS,
     sources=SAFE_RATE | ADVERSARY | FLOOR,
+    private_units=(Unit.ROW, Unit.SITE),
 )
 @dataclass(frozen=True)
 class FedMinMax:
@@ -72,7 +72,6 @@ class FedMinMax:
     name: str = "FedMinMax"
     output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
-    hides: ClassVar[tuple[Unit, ...]] = (Unit.ROW, Unit.SITE)
 
     def __post_init__(self) -> None:
         check_rate(self.name, self.learning_rate)

@@ -7,7 +7,6 @@ because each site drifts towards its own optimum.
 """
 
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, Over, Pace, Weights, register
+from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
 from fedminmax.methods.method import SiteData
@@ -25,7 +24,7 @@ from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expec
 from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 
-@register(
+@MethodCard(
     key="fedminmax-local",
     paper="Papadaki et al. 2021, Algorithm 1, with local epochs (our extension)",
     optimises="worst group's risk, up to client drift",
@@ -35,6 +34,7 @@ from fedminmax.methods.shared.replies import displacement, sums_before_training
     weights=Weights.GROUPS,
     works_with_absent=True,
     sources=RATE | ADVERSARY | FLOOR | LOCAL,
+    private_units=(Unit.SITE,),
 )
 @dataclass(frozen=True)
 class FedMinMaxLocal:
@@ -49,7 +49,6 @@ class FedMinMaxLocal:
     name: str = "FedMinMax (local epochs)"
     output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
-    hides: ClassVar[tuple[Unit, ...]] = (Unit.SITE,)
 
     def __post_init__(self) -> None:
         check_positive(self.name, learning_rate=self.learning_rate)

@@ -24,7 +24,7 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import FLOOR, RATE, SNAPSHOTS, Over, Pace, Weights, register
+from fedminmax.methods.card import FLOOR, RATE, SNAPSHOTS, MethodCard, Over, Pace, Weights
 from fedminmax.methods.fedavg import NO_WEIGHTS
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import SiteData
@@ -56,7 +56,7 @@ class GroupDRFAState:
     snapshot: Tensor
 
 
-@register(
+@MethodCard(
     key="group-drfa",
     paper="Deng, Kamani, Mahdavi, NeurIPS 2020, with groups in place of sites",
     optimises="worst group's risk, up to client drift",
@@ -66,6 +66,7 @@ class GroupDRFAState:
     weights=Weights.GROUPS,
     works_with_absent=True,
     sources=RATE | FLOOR | SNAPSHOTS,
+    requests=2,
 )
 @dataclass(frozen=True)
 class GroupDRFA:

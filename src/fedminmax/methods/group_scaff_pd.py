@@ -42,7 +42,7 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, desc
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, Over, Pace, Weights, register
+from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import SiteData
@@ -74,7 +74,7 @@ class GroupSCAFFPDState:
     phase: int
 
 
-@register(
+@MethodCard(
     key="group-scaff-pd",
     paper="Yu, Karimireddy, Ma, Jordan 2023 (SCAFF-PD), with groups in place of sites",
     optimises="worst group's risk, without client drift",
@@ -87,6 +87,7 @@ class GroupSCAFFPDState:
     | FLOOR
     | LOCAL
     | {"extrapolation": "the paper (theta = 1 without strong convexity)"},
+    requests=2,
 )
 @dataclass(frozen=True)
 class GroupSCAFFPD:

@@ -28,7 +28,7 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.judging import Judge, Players
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
-from fedminmax.methods.card import OURS, SAFE_RATE, Over, Pace, Weights, register
+from fedminmax.methods.card import OURS, SAFE_RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_not_negative, check_rate
 from fedminmax.methods.shared.replies import weigh_by_group
@@ -60,7 +60,7 @@ class GroupTERMState:
     step_factor: float
 
 
-@register(
+@MethodCard(
     key="group-term",
     paper="Li, Beirami, Sanjabi, Smith, ICLR 2021 (over groups)",
     optimises="tilted mean of the groups' risks",

@@ -32,7 +32,7 @@ from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import NO_STATISTICS, Census, Order, Reveals, RoundKey, Sums, zero_sums
 from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import FLOOR, GAP, LOOK_AHEAD, Over, Pace, Weights, register
+from fedminmax.methods.card import FLOOR, GAP, LOOK_AHEAD, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import JudgingState, SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_positive, check_share
 from fedminmax.methods.shared.expected_reply import (
@@ -214,7 +214,7 @@ class LookAhead:
         return after_first_order_round(state, reported, epsilon, self.momentum)
 
 
-@register(
+@MethodCard(
     key="fedminmax-fast",
     paper="Papadaki et al. 2021's objective, with a prox-linear server (ours)",
     optimises="worst group's risk",
@@ -224,6 +224,7 @@ class LookAhead:
     weights=Weights.GROUPS,
     absent_keep_weight=False,
     sources=FLOOR | LOOK_AHEAD | GAP,
+    private_units=(Unit.ROW, Unit.SITE),
 )
 @dataclass(frozen=True)
 class FedMinMaxFast(LookAhead):
@@ -237,7 +238,6 @@ class FedMinMaxFast(LookAhead):
     _: KW_ONLY
     name: str = "FedMinMaxFast"
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
-    hides: ClassVar[tuple[Unit, ...]] = (Unit.ROW, Unit.SITE)
     over: ClassVar[Over] = Over.GROUPS
 
     def init(self, parameters: Tensor, census: Census) -> LookAheadState:
@@ -303,7 +303,7 @@ class PlayersState:
         return self.server.remaining
 
 
-@register(
+@MethodCard(
     key="afl-fast",
     paper="Mohri et al. 2019's objective, with a prox-linear server (ours)",
     optimises="worst site's risk",
@@ -365,13 +365,14 @@ class AFLFast(LookAhead):
         return replace(state, server=self.after_round(state.server, reported))
 
 
-@register(
+@MethodCard(
     key="fedavg-fast",
     paper="McMahan et al. 2017's objective, with a server of second order (ours)",
     optimises="mean risk",
     over=Over.ROWS,
     pace=Pace.LOOK_AHEAD,
     sources=LOOK_AHEAD | GAP,
+    private_units=(Unit.ROW, Unit.SITE),
 )
 @dataclass(frozen=True)
 class FedAvgFast(LookAhead):
@@ -380,7 +381,6 @@ class FedAvgFast(LookAhead):
     _: KW_ONLY
     name: str = "FedAvgFast"
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
-    hides: ClassVar[tuple[Unit, ...]] = (Unit.ROW, Unit.SITE)
     over: ClassVar[Over] = Over.ROWS
 
     def init(self, parameters: Tensor, census: Census) -> PlayersState:

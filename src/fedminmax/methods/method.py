@@ -18,7 +18,6 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
-from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 
@@ -279,20 +278,6 @@ def sums_over_rows(method: AnyMethod[StateT]) -> "TypeIs[RowSumsMethod[StateT]]"
 def asks_again(method: AnyMethod[StateT]) -> "TypeIs[AsksAgain[StateT]]":
     """Return whether a round may have further requests."""
     return hasattr(method, "ask_again")
-
-
-def check_hidden(method: AnyMethod[StateT], unit: Unit) -> None:
-    """Refuse a method that cannot do with noisy sums in which no unit can be found.
-
-    A method says so itself (``hides``): what a row adds to its sums depends on the order alone, or
-    for a site, its reply divided by its rows is a step on the scale 1.
-    """
-    hides: tuple[Unit, ...] = getattr(method, "hides", ())
-    if unit not in hides:
-        raise InputError(
-            f'{method.name} cannot keep a privacy guarantee with unit = "{unit.value}"; choose '
-            "fedminmax-fast or fedminmax"
-        )
 
 
 def lets_sites_keep(method: AnyMethod[StateT]) -> "TypeIs[KeepingMethod[StateT]]":

@@ -17,13 +17,12 @@ quantities; here losses are not rescaled, so choose a to match their size. One o
 
 import math
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar
 
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
-from fedminmax.methods.card import AUTHORS, FITS, SAFE_RATE, Over, Pace, Weights, register
+from fedminmax.methods.card import AUTHORS, FITS, SAFE_RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_not_negative
 from fedminmax.methods.shared.fits import (
@@ -36,7 +35,7 @@ from fedminmax.methods.shared.fits import (
 from fedminmax.methods.shared.replies import weigh_by_group
 
 
-@register(
+@MethodCard(
     key="minimax-fair",
     paper="Diana, Gill, Kearns, Kenthapadi, Roth, AIES 2021",
     optimises="worst group's risk of a mixture of weighted fits",
@@ -45,6 +44,7 @@ from fedminmax.methods.shared.replies import weigh_by_group
     minimax=True,
     weights=Weights.GROUPS,
     sources=SAFE_RATE | FITS | {"adversary_rate": AUTHORS},
+    mixes_fits=True,
 )
 @dataclass(frozen=True)
 class MinimaxFair:
@@ -58,7 +58,6 @@ class MinimaxFair:
     name: str = "MinimaxFair"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
-    mixes_fits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_fits(self.name, self.learning_rate, self.fit_rounds)

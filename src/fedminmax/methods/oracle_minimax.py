@@ -20,13 +20,12 @@ rounds (see ``shared.fits``); a longer run keeps the rate.
 
 import math
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar
 
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
-from fedminmax.methods.card import FITS, OURS, SAFE_RATE, Over, Pace, Weights, register
+from fedminmax.methods.card import FITS, OURS, SAFE_RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_whole
 from fedminmax.methods.shared.fits import (
@@ -39,7 +38,7 @@ from fedminmax.methods.shared.fits import (
 from fedminmax.methods.shared.replies import uniform_weights, weigh_by_group
 
 
-@register(
+@MethodCard(
     key="oracle-minimax",
     paper="Chen, Lucier, Singer, Syrgkanis, NeurIPS 2017",
     optimises="worst group's risk of a mixture of weighted fits",
@@ -48,6 +47,7 @@ from fedminmax.methods.shared.replies import uniform_weights, weigh_by_group
     minimax=True,
     weights=Weights.GROUPS,
     sources=SAFE_RATE | FITS | {"fits": OURS},
+    mixes_fits=True,
 )
 @dataclass(frozen=True)
 class OracleMinimax:
@@ -61,7 +61,6 @@ class OracleMinimax:
     name: str = "OracleMinimax"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
-    mixes_fits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_whole(self.name, minimum=1, fits=self.fits)

@@ -34,7 +34,7 @@ from fedminmax.core.judging import Judge, Players
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import LOCAL, RATE, Over, Pace, register
+from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
@@ -78,7 +78,7 @@ class QFedAvgState:
         return NO_WEIGHTS
 
 
-@register(
+@MethodCard(
     key="qfedavg",
     paper="Li, Sanjabi, Beirami, Smith, ICLR 2020",
     optimises="mean of the sites' risks to the power q + 1",
@@ -92,6 +92,7 @@ class QFedAvgState:
         "weighting": "ours: n_k / n, so that q = 0 is FedAvg",
     },
     required={"q": "5"},
+    requests=2,
 )
 @dataclass(frozen=True)
 class QFedAvg:

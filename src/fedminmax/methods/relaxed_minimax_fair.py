@@ -34,7 +34,6 @@ with the opposite sign, which allows for twice their current risk; this term van
 
 import math
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -42,7 +41,7 @@ from torch import Tensor
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
-from fedminmax.methods.card import AUTHORS, FITS, OURS, SAFE_RATE, Over, Pace, Weights, register
+from fedminmax.methods.card import AUTHORS, FITS, OURS, SAFE_RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_not_negative, check_positive, check_whole
 from fedminmax.methods.shared.fits import (
@@ -91,7 +90,7 @@ class RelaxedMinimaxFairState:
         return mixture_so_far(self.members, self.parameters)
 
 
-@register(
+@MethodCard(
     key="relaxed-minimax-fair",
     paper="Diana, Gill, Kearns, Kenthapadi, Roth, AIES 2021, relaxed form",
     optimises="mean risk of a mixture with every group's risk at most gamma",
@@ -108,6 +107,7 @@ class RelaxedMinimaxFairState:
         "fit_patience": OURS,
     },
     required={"gamma": "0.47"},
+    mixes_fits=True,
 )
 @dataclass(frozen=True)
 class RelaxedMinimaxFair:
@@ -123,7 +123,6 @@ class RelaxedMinimaxFair:
     warm_start: bool = True
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
-    mixes_fits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_not_negative(self.name, gamma=self.gamma)

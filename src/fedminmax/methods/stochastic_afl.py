@@ -30,7 +30,7 @@ from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
-from fedminmax.methods.card import ADVERSARY, SAFE_RATE, START, Over, Pace, Weights, register
+from fedminmax.methods.card import ADVERSARY, SAFE_RATE, START, MethodCard, Over, Pace, Weights
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.method import SiteData, rate_of
 from fedminmax.methods.shared.checks import check_not_negative, check_rate, check_whole
@@ -68,7 +68,7 @@ class StochasticAFLState:
         return self.weight_sum / max(1, self.rounds)
 
 
-@register(
+@MethodCard(
     key="stochastic-afl",
     paper="Mohri, Sivek, Suresh, ICML 2019, Stochastic-AFL",
     optimises="worst site's risk",

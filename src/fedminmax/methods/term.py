@@ -29,7 +29,7 @@ from fedminmax.core.judging import Judge, Players
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend, zero_sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import LOCAL, RATE, Over, Pace, register
+from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.group_term import tilted_mean, tilted_weights
 from fedminmax.methods.method import SiteData
@@ -58,7 +58,7 @@ class TERMState:
         return NO_WEIGHTS
 
 
-@register(
+@MethodCard(
     key="term",
     paper="Li, Beirami, Sanjabi, Smith, ICLR 2021 (over sites, and over each one's groups)",
     optimises="tilted mean of the sites' risks",
@@ -66,6 +66,7 @@ class TERMState:
     pace=Pace.LOCAL_EPOCHS,
     works_with_absent=True,
     sources=RATE | LOCAL | {"tilt": "the authors' runs", "group_tilt": "ours: no second tilt"},
+    requests=2,
 )
 @dataclass(frozen=True)
 class TERM:

@@ -26,8 +26,8 @@ from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.encoding import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
 from fedminmax.findings.records import MethodOfRun, ValidationOfRun
-from fedminmax.methods.card import MethodCard
-from fedminmax.methods.catalogue import CARDS, goal_of
+from fedminmax.methods.card import MethodCard, goal_of
+from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.planned_runs import needs_learning_rate, planned_runs, with_rate
 from fedminmax.runs.layout import BASELINE_FOLDER

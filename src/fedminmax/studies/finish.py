@@ -18,8 +18,7 @@ import torch
 from fedminmax.core.convergence import judge_convergence
 from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.core.json_log import JsonLog
-from fedminmax.methods.card import Pace
-from fedminmax.methods.catalogue import goal_of, pace_of
+from fedminmax.methods.card import Pace, goal_of, pace_of
 from fedminmax.methods.method import JudgingState, SelectingState
 from fedminmax.methods.qfedavg import QFedAvgState
 from fedminmax.runs.layout import TESTS_FILE, claim_run

@@ -12,8 +12,7 @@ from fedminmax.core.losses import Loss
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.methods.afl import AFL
-from fedminmax.methods.card import Pace
-from fedminmax.methods.catalogue import pace_of
+from fedminmax.methods.card import Pace, pace_of
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.look_ahead import AFLFast, FedAvgFast, FedMinMaxFast

@@ -48,7 +48,7 @@ class Case:
         card = card_of(self.full_batch)
         if card is None:
             raise AssertionError(
-                f"{self.label} has no card; put @fedminmax.extend.register above its class"
+                f"{self.label} has no card; put @fedminmax.extend.MethodCard above its class"
             )
         return card
 

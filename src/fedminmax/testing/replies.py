@@ -17,6 +17,7 @@ from fedminmax.methods.method import (
     StateT,
     SumsMethod,
     VectorMethod,
+    asks_again,
     lets_sites_keep,
     needs_each_reply,
     takes_one_step,
@@ -51,6 +52,11 @@ def check_card(case: Case) -> None:
     )
     if takes_one_step(method):
         require(case, card.pace is Pace.ONE_STEP, "a method with weigh has the pace ONE_STEP")
+    require(
+        case,
+        asks_again(method) == (card.requests > 1),
+        f"the card says requests={card.requests}; give 2 exactly if the method has ask_again",
+    )
     # Two groups, three sites, two classes: no two kinds of weights are equally many.
     census = Census(torch.tensor([[3, 1], [2, 2], [0, 4]]), classes=2)
     found = len(method.init(torch.zeros(4), census).weights)

@@ -33,11 +33,11 @@ from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, all_finite, zero_sums
 from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import max_members
 from fedminmax.methods.look_ahead import DEFAULT_GAP, FedMinMaxFast, ask_for_sums
 from fedminmax.methods.method import AnyMethod, RowSumsMethod, SiteData
 from fedminmax.methods.shared.checks import check_whole
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
-from fedminmax.methods.shared.fits import max_members
 from fedminmax.methods.shared.second_order_state import SecondOrderState, second_order_fits
 from fedminmax.training.one_round import run_round
 from fedminmax.training.protocol import Federation

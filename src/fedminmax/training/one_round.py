@@ -114,8 +114,7 @@ def _check_sums(
 
 def _diverged(method: AnyMethod[StateT], key: RoundKey, what: str) -> DivergedError:
     # Imported here, because it loads all methods, and only an error needs it.
-    from fedminmax.methods.card import Pace
-    from fedminmax.methods.catalogue import pace_of
+    from fedminmax.methods.card import Pace, pace_of
 
     # A method that looks ahead adapts its steps; its rate is only that of the first one, if at all.
     cure = "scale the features"

@@ -32,11 +32,11 @@ from fedminmax.core.privacy.mechanism import (
     whole_counts,
 )
 from fedminmax.core.task import Task
+from fedminmax.methods.card import check_private_unit
 from fedminmax.methods.method import (
     AnyMethod,
     StateT,
     SumsMethod,
-    check_hidden,
     rate_of,
     takes_one_step,
 )
@@ -168,7 +168,7 @@ def check_draws_nothing(*, random: bool) -> None:
 def check_round(hidden: Hidden, method: AnyMethod[StateT], order: Order) -> None:
     """Refuse a method or a round that the promise does not cover."""
     privacy = hidden.mechanism.privacy
-    check_hidden(method, privacy.unit)
+    check_private_unit(method, privacy.unit)
     if order.key.round > privacy.rounds:
         raise InputError(
             f"round {order.key.round} is beyond the {privacy.rounds} rounds that the promise of "

@@ -10,12 +10,12 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate, Iterates, initial_iterates
 from fedminmax.core.messages import Reveals
+from fedminmax.methods.card import check_private_unit
 from fedminmax.methods.method import (
     AnyMethod,
     MixingState,
     SelectingState,
     StateT,
-    check_hidden,
     lets_sites_keep,
 )
 from fedminmax.methods.shared.checks import check_share, check_whole, checked_method
@@ -59,7 +59,7 @@ def initial_progress(
     method = with_rate_of(checked_method(method), federation)
     noise = federation.census.noise
     if noise is not None:
-        check_hidden(method, noise.unit)
+        check_private_unit(method, noise.unit)
         if participation < 1:
             raise InputError(
                 f"participation = {participation:g}, but a privacy guarantee counts on the noise "

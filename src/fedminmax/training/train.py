@@ -17,7 +17,7 @@ from fedminmax.core.iterates import Iterate, Iterates
 from fedminmax.core.messages import RoundKey, Sums
 from fedminmax.core.models import single_model
 from fedminmax.core.validation import LossSums, ValidationRisk
-from fedminmax.methods.judging import judge_of
+from fedminmax.methods.card import judge_of
 from fedminmax.methods.method import (
     AnyMethod,
     JudgingState,

@@ -64,20 +64,6 @@ def order_step(key: RoundKey, parameters: Tensor, weights: Tensor, fits: Fits) -
     return Order(key, parameters, weights / weights.sum() / fits.group_shares)
 
 
-def max_members(method: object, rounds: int) -> int:
-    """Return how many models the result of this many rounds may mix: one per fit, else one.
-
-    Fits of a method without ``mixes_fits`` are candidates, of which it returns one.
-
-    >>> max_members(object(), 100)
-    1
-    """
-    fit_rounds = getattr(method, "fit_rounds", None)
-    if fit_rounds is None or not getattr(method, "mixes_fits", False):
-        return 1
-    return max(rounds // (int(fit_rounds) + 1), 1)
-
-
 def is_evaluation(fits: Fits, fit_rounds: int) -> bool:
     """Return whether the model that entered this round is a finished fit."""
     return fits.steps == fit_rounds

@@ -6,23 +6,22 @@ from typing import Any
 from torch import Tensor
 
 from fedminmax.core.messages import Order
-from fedminmax.methods.method import AnyMethod, asks_again
-from fedminmax.methods.shared.fits import max_members
+from fedminmax.methods.card import max_members
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.method import AnyMethod
 from fedminmax.network.site.requests import Request
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import NetworkPlan
 
 SERVER = "the server"
-# No method asks a third question in a round.
-MAX_PHASE = 1
 
 
-def check_order(asked: Request, order: Order, method: AnyMethod[Any], plan: NetworkPlan) -> None:
+def check_order(asked: Request, order: Order, plan: NetworkPlan) -> None:
     """Refuse a round that the plan does not have."""
     planned = plan.runs[asked.number]
     if not 1 <= asked.round <= planned.rounds:
         raise RefusedError(f"{SERVER} asks for round {asked.round} of {planned.rounds}")
-    if asked.phase > (MAX_PHASE if asks_again(method) else 0):
+    if asked.phase >= CARDS[planned.method].requests:
         raise RefusedError(f"{SERVER} asks {planned.method} too often in a round")
     if order.key.seed != plan.seed:
         raise RefusedError(f"{SERVER} sent another seed than its plan's")

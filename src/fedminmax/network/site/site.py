@@ -283,7 +283,7 @@ class Site:
             raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
         came = order_from_bytes(order, encoded_site.start, SERVER)
         asked = Request(Endpoint.ANSWER, run, round=came.key.round, phase=came.phase)
-        check_order(asked, came, self._methods[run], encoded_site.plan)
+        check_order(asked, came, encoded_site.plan)
         check_after(asked, self._latest)
         method, content = self._methods[run], _content(came.parameters, came.weights)
         if self._private is not None:

@@ -103,13 +103,12 @@ def privacy_fault(plan: NetworkPlan) -> str | None:
     if promise is None:
         return None
     card = CARDS[first.method]
-    method = card.build({})
     if plan.secure_aggregation is None:
         return (
             "sums are not masked, and one site's share of the noise hides little; set "
             "secure_aggregation = true in [federation]"
         )
-    if promise.unit not in getattr(method, "hides", ()):
+    if promise.unit not in card.private_units:
         return f'{first.method} cannot keep it with unit = "{promise.unit.value}"'
     if "curvature" in card.option_types and first.options.get("curvature") != "false":
         return "curvature sums cannot keep it; set curvature = false in [method]"
