@@ -19,7 +19,6 @@ from fedminmax.core.randomness import Purpose, numpy_stream, torch_stream
 from fedminmax.core.solvers.simplex import ascend_on_simplex, project_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import MethodCard, Over, Pace, Weights, card_of
-from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.fedminmax import FedMinMaxState
 from fedminmax.methods.method import (
     AsksAgain,
@@ -47,7 +46,9 @@ from fedminmax.methods.shared.expected_reply import (
     expect_local_epochs,
 )
 from fedminmax.methods.shared.replies import (
+    NO_WEIGHTS,
     displacement,
+    local_stream,
     shares_within_floor,
     sum_by_group,
     sums_before_training,

@@ -3,7 +3,7 @@
 import pytest
 
 from fedminmax.core.parity import Parity
-from fedminmax.methods.afl import AFL, AFLStart
+from fedminmax.methods.afl import AFL, AFLStart, GradientEstimator, StochasticAFL
 from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.drfa import DRFA
@@ -19,11 +19,9 @@ from fedminmax.methods.group_drfa import GroupDRFA
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from fedminmax.methods.group_term import GroupTERM
 from fedminmax.methods.look_ahead import AFLFast, FedAvgFast, FedMinMaxFast
-from fedminmax.methods.minimax_fair import MinimaxFair
+from fedminmax.methods.minimax_fair import MinimaxFair, RelaxedMinimaxFair
 from fedminmax.methods.oracle_minimax import OracleMinimax
 from fedminmax.methods.qfedavg import QFedAvg
-from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
-from fedminmax.methods.stochastic_afl import GradientEstimator, StochasticAFL
 from fedminmax.methods.term import TERM
 from fedminmax.testing import Case
 

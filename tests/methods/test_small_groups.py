@@ -27,9 +27,8 @@ from fedminmax.methods.group_drfa import GroupDRFA
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from fedminmax.methods.group_term import GroupTERM
 from fedminmax.methods.method import AnyMethod
-from fedminmax.methods.minimax_fair import MinimaxFair
+from fedminmax.methods.minimax_fair import MinimaxFair, RelaxedMinimaxFair
 from fedminmax.methods.oracle_minimax import OracleMinimax
-from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
 from fedminmax.methods.shared.replies import shares_within_floor
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train

@@ -12,11 +12,12 @@ from scipy import optimize
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss, cross_entropy_loss
+from fedminmax.core.solvers.simplex import tilted_mean, tilted_weights
 from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.data.synthetic import draw_synthetic, expected_risks, optimal_risks
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.group_term import GroupTERM, tilted_mean, tilted_weights
+from fedminmax.methods.group_term import GroupTERM
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.term import TERM
 from fedminmax.training.simulation import Simulation

@@ -10,9 +10,8 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import OneStepMethod
-from fedminmax.methods.minimax_fair import MinimaxFair
+from fedminmax.methods.minimax_fair import MinimaxFair, RelaxedMinimaxFair
 from fedminmax.methods.oracle_minimax import OracleMinimax
-from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
 from fedminmax.training.checkpoint import load_checkpoint, save_checkpoint
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.train import train

@@ -12,9 +12,10 @@ from torch import nn
 from fedminmax.config.file_format import FormatChanges
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import brier_loss
+from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.accountant import Releases, epsilon_of
 from fedminmax.core.privacy.ledger import before_and_after
-from fedminmax.core.privacy.mechanism import Privacy, Unit
+from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.data.tables.encoding import EncodedQuantity
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.network.secure.layouts import Layouts, Sizes

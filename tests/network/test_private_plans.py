@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.core.noise import Unit
 from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import (

@@ -21,12 +21,12 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss
 from fedminmax.core.messages import Order, RoundKey, Sums
 from fedminmax.core.models import linear, mlp
+from fedminmax.core.noise import Unit
 from fedminmax.core.privacy import mechanism as privacy_module
 from fedminmax.core.privacy.mechanism import (
     SMALL_PART,
     Mechanism,
     Privacy,
-    Unit,
     default_clip,
     gaussian_noise,
 )

@@ -18,7 +18,7 @@ from fedminmax.config.sections import (
 from fedminmax.config.spellings import spellings
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.core.noise import Unit
 from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.text import did_you_mean
 from fedminmax.methods.card import Pace, check_private_unit

@@ -15,7 +15,8 @@ from fedminmax.config.messages import STRICT
 from fedminmax.config.schema import DEFAULT_MISSING_VALUES, Kind, MissingGroup
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
-from fedminmax.core.privacy.mechanism import NETWORK_CLIP, Unit, default_clip
+from fedminmax.core.noise import Unit
+from fedminmax.core.privacy.mechanism import NETWORK_CLIP, default_clip
 from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS, MAX_SHARE
 from fedminmax.methods.catalogue import CARDS

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.linear_structure import LinearStructure
-from fedminmax.core.privacy.mechanism import NoiseLevels
+from fedminmax.core.noise import NoiseLevels
 from fedminmax.core.small_groups import playable_groups
 from fedminmax.core.validation import NO_LOSSES, LossSums
 

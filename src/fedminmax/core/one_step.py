@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.privacy.clipping import add_clipped_rows
+from fedminmax.core.noise import add_clipped_rows
 from fedminmax.core.workers import run_in_parallel
 from fedminmax.core.workspace import Workspace
 

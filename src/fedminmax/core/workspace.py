@@ -14,7 +14,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.explicit_layers import ExplicitLayers, find_explicit_layers, has_global_hooks
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import explicit_gradient_of, loss_with_gradient_of
-from fedminmax.core.privacy.clipping import ClippedRows
+from fedminmax.core.noise import ClippedRows
 from fedminmax.core.task import Task, copy_model, trainable_parameters
 
 

@@ -1,5 +1,5 @@
 from fedminmax.core.parity import Parity
-from fedminmax.methods.afl import AFL
+from fedminmax.methods.afl import AFL, StochasticAFL
 from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.drfa import DRFA
@@ -15,11 +15,9 @@ from fedminmax.methods.group_drfa import GroupDRFA
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from fedminmax.methods.group_term import GroupTERM
 from fedminmax.methods.look_ahead import AFLFast, FedAvgFast, FedMinMaxFast
-from fedminmax.methods.minimax_fair import MinimaxFair
+from fedminmax.methods.minimax_fair import MinimaxFair, RelaxedMinimaxFair
 from fedminmax.methods.oracle_minimax import OracleMinimax
 from fedminmax.methods.qfedavg import QFedAvg
-from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
-from fedminmax.methods.stochastic_afl import StochasticAFL
 from fedminmax.methods.term import TERM
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 from fedminmax.core.convergence import Goal
 from fedminmax.core.errors import InputError
 from fedminmax.core.judging import MEAN, WORST_GROUP, WORST_SITE, Judge
-from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.core.noise import Unit
 from fedminmax.methods.method import AnyMethod, takes_one_step
 
 # Fields for a method's name and result, which do not affect how it works.

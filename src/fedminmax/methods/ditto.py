@@ -33,10 +33,11 @@ from fedminmax.core.local_epochs import LocalEpochs, train_with_extra_gradient
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
-from fedminmax.methods.fedavg import FedAvg, FedAvgState, local_stream
+from fedminmax.methods.fedavg import FedAvg, FedAvgState
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.shared.replies import local_stream
 
 
 @MethodCard(

@@ -30,11 +30,10 @@ from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.card import RATE, SNAPSHOTS, START, MethodCard, Over, Pace, Weights
-from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_whole
 from fedminmax.methods.shared.expected_reply import ExpectedReply, OwnLoss, Sender, batch_sizes
-from fedminmax.methods.shared.replies import sums_before_training
+from fedminmax.methods.shared.replies import local_stream, sums_before_training
 from fedminmax.methods.shared.sampling import (
     LocalSteps,
     descend_twice,

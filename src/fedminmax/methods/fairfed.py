@@ -45,7 +45,6 @@ from fedminmax.core.parity import (
 from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, OURS, RATE, MethodCard, Over, Pace, Weights
-from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import (
@@ -55,7 +54,7 @@ from fedminmax.methods.shared.expected_reply import (
     limits_by_cell,
     with_numbers,
 )
-from fedminmax.methods.shared.replies import displacement, sums_before_training
+from fedminmax.methods.shared.replies import displacement, local_stream, sums_before_training
 
 EVALUATE, TRAIN = 0, 1
 

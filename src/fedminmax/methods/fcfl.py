@@ -60,7 +60,6 @@ from fedminmax.core.parity import Parity, cells_of, check_two_classes, count_by_
 from fedminmax.core.solvers.simplex import min_norm_weights
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import AUTHORS, OURS, MethodCard, Over, Pace
-from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import (
     check_not_negative,
@@ -74,7 +73,7 @@ from fedminmax.methods.shared.expected_reply import (
     batch_sizes,
     one_batch_reach,
 )
-from fedminmax.methods.shared.replies import sums_before_training
+from fedminmax.methods.shared.replies import NO_WEIGHTS, local_stream, sums_before_training
 
 # The strictest tolerance that the solver offers; inner products are scaled to at most 1.
 SOLVER_TOLERANCE = 1e-10

@@ -13,23 +13,23 @@ sites that took part.
 
 from dataclasses import KW_ONLY, dataclass, field, replace
 
-import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
-from fedminmax.core.privacy.mechanism import Unit
-from fedminmax.core.randomness import Purpose, torch_stream
+from fedminmax.core.noise import Unit
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
-from fedminmax.methods.shared.replies import displacement, sums_before_training
-
-NO_WEIGHTS = torch.zeros(0, dtype=torch.float64)
-"""The weights of a method that has none."""
+from fedminmax.methods.shared.replies import (
+    NO_WEIGHTS,
+    displacement,
+    local_stream,
+    sums_before_training,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +99,3 @@ class FedAvg:
     def update(self, state: FedAvgState, total: Sums) -> FedAvgState:
         """Move to the weighted average of the trained models."""
         return FedAvgState(descend(state.parameters, total))
-
-
-def local_stream(order: Order, site: SiteData) -> torch.Generator:
-    """Return the site's random stream in this round; a second request has its own."""
-    purpose = Purpose.LOCAL_WORK if order.phase == 0 else Purpose.SECOND_REQUEST
-    return torch_stream(order.key.seed, purpose, order.key.round, site.number)

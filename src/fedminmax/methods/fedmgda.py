@@ -34,7 +34,7 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.solvers.simplex import min_norm_weights
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import AUTHORS, LOCAL, RATE, MethodCard, Over, Pace
-from fedminmax.methods.fedavg import NO_WEIGHTS, FedAvg
+from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.qfedavg import SiteWeighting
 from fedminmax.methods.shared.checks import (
@@ -44,6 +44,7 @@ from fedminmax.methods.shared.checks import (
     check_share,
 )
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.shared.replies import NO_WEIGHTS
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
-from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.core.noise import Unit
 from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.methods.card import ADVERSARY, FLOOR, SAFE_RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights

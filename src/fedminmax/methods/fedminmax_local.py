@@ -13,15 +13,14 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
-from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.core.noise import Unit
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, MethodCard, Over, Pace, Weights
-from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
-from fedminmax.methods.shared.replies import displacement, sums_before_training
+from fedminmax.methods.shared.replies import displacement, local_stream, sums_before_training
 
 
 @MethodCard(

@@ -25,12 +25,11 @@ from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import FLOOR, RATE, SNAPSHOTS, MethodCard, Over, Pace, Weights
-from fedminmax.methods.fedavg import NO_WEIGHTS
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
-from fedminmax.methods.shared.replies import sums_before_training
+from fedminmax.methods.shared.replies import NO_WEIGHTS, sums_before_training
 from fedminmax.methods.shared.sampling import (
     LocalSteps,
     descend_twice,

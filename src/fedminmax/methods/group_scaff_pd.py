@@ -43,7 +43,6 @@ from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, MethodCard, Over, Pace, Weights
-from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
@@ -53,7 +52,7 @@ from fedminmax.methods.shared.expected_reply import (
     expect_local_epochs,
     path_of,
 )
-from fedminmax.methods.shared.replies import displacement
+from fedminmax.methods.shared.replies import NO_WEIGHTS, displacement, local_stream
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,7 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.judging import Judge, Players
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
+from fedminmax.core.solvers.simplex import tilted_mean, tilted_weights
 from fedminmax.methods.card import OURS, SAFE_RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_not_negative, check_rate
@@ -147,25 +148,3 @@ class GroupTERM:
         tilted = mass * tilted_mean(shares[plays] / mass, risks[plays], self.tilt)
         penalty = 0.5 * state.ridge * state.parameters.double().square().sum().cpu()
         return float(tilted + torch.dot(shares[~plays], risks[~plays]) + penalty)
-
-
-def tilted_weights(shares: Tensor, risks: Tensor, tilt: float) -> Tensor:
-    """Return weights proportional to ``shares * exp(tilt * risks)``, without overflow.
-
-    >>> half = torch.tensor([0.5, 0.5], dtype=torch.float64)
-    >>> tilted_weights(half, torch.tensor([1e6, 0.0], dtype=torch.float64), 3.0).tolist()
-    [1.0, 0.0]
-    """
-    return torch.softmax(torch.log(shares) + tilt * risks, dim=0)
-
-
-def tilted_mean(shares: Tensor, values: Tensor, tilt: float) -> Tensor:
-    """(1/t) log sum_a shares_a exp(t values_a); the mean for t = 0.
-
-    >>> half = torch.tensor([0.5, 0.5], dtype=torch.float64)
-    >>> float(tilted_mean(half, torch.tensor([1.0, 3.0], dtype=torch.float64), 0.0))
-    2.0
-    """
-    if tilt == 0:
-        return torch.dot(shares, values)
-    return torch.logsumexp(torch.log(shares) + tilt * values, dim=0) / tilt

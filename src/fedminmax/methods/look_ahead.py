@@ -30,7 +30,7 @@ from fedminmax.core.group_sums import gradients_by_part, linear_group_sums, line
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import NO_STATISTICS, Census, Order, Reveals, RoundKey, Sums, zero_sums
-from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.core.noise import Unit
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import FLOOR, GAP, LOOK_AHEAD, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import JudgingState, SiteData

@@ -35,11 +35,15 @@ from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
-from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
-from fedminmax.methods.shared.replies import displacement, sums_before_training
+from fedminmax.methods.shared.replies import (
+    NO_WEIGHTS,
+    displacement,
+    local_stream,
+    sums_before_training,
+)
 
 # A site that fits its rows perfectly must not divide by zero (q < 1) or vanish (q > 1).
 MIN_LOSS = 1e-10

@@ -28,10 +28,9 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.judging import Judge, Players
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend, zero_sums
+from fedminmax.core.solvers.simplex import tilted_mean, tilted_weights
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
-from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
-from fedminmax.methods.group_term import tilted_mean, tilted_weights
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import (
@@ -40,7 +39,12 @@ from fedminmax.methods.shared.expected_reply import (
     Sender,
     expect_local_epochs,
 )
-from fedminmax.methods.shared.replies import displacement, sums_before_training
+from fedminmax.methods.shared.replies import (
+    NO_WEIGHTS,
+    displacement,
+    local_stream,
+    sums_before_training,
+)
 
 EVALUATE, TRAIN = 0, 1
 

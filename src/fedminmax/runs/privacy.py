@@ -15,6 +15,7 @@ from pathlib import Path
 from fedminmax.config.read import TableConfig
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_secret
+from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.ledger import (
     Spent,
     before_and_after,
@@ -24,7 +25,7 @@ from fedminmax.core.privacy.ledger import (
     spent_epsilon,
     write_line,
 )
-from fedminmax.core.privacy.mechanism import Mechanism, Privacy, Unit
+from fedminmax.core.privacy.mechanism import Mechanism, Privacy
 from fedminmax.core.text import counted
 from fedminmax.findings.records import PrivacyOfRun, Results
 from fedminmax.network.secure.noisy_answers import mechanism_of_plan

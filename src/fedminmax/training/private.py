@@ -19,11 +19,10 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Sums, zero_sums
-from fedminmax.core.privacy.clipping import ClippedRows
+from fedminmax.core.noise import ClippedRows, Unit
 from fedminmax.core.privacy.mechanism import (
     Mechanism,
     Privacy,
-    Unit,
     cap_of,
     pack_moment,
     second_moment,

@@ -16,8 +16,8 @@ from fedminmax.core.examples import check_consistent, concatenate
 from fedminmax.core.linear_structure import check_ridge
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Reveals, Sums
+from fedminmax.core.noise import ClippedRows
 from fedminmax.core.one_step import evaluation_losses
-from fedminmax.core.privacy.clipping import ClippedRows
 from fedminmax.core.privacy.mechanism import Mechanism, Privacy
 from fedminmax.core.randomness import Purpose, globally_seeded
 from fedminmax.core.small_groups import SmallGroupRule, minimum_to_play

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedminmax.config.read import read_config
-from fedminmax.core.privacy.mechanism import Privacy, Unit
+from fedminmax.core.noise import Unit
+from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.network.server.agreement import AGREEMENT_FILE
 from fedminmax.network.server.log import BYTES_OF_LAST_ROUNDS, read_last_rounds
 from fedminmax.network.server.news import (

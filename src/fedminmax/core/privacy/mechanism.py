@@ -29,7 +29,6 @@ s^2 even if c of them stay silent, or disclose what they drew.
 import hashlib
 import math
 from dataclasses import KW_ONLY, dataclass, field
-from enum import Enum
 from functools import cached_property
 
 import numpy as np
@@ -40,6 +39,7 @@ from torch import Tensor
 from fedminmax.core.bounds import LOSS_LIMITS
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import Loss
+from fedminmax.core.noise import NoiseLevels, Unit
 from fedminmax.core.privacy.accountant import Releases, check_promise, noise_multiplier
 from fedminmax.core.text import format_value, is_finite, is_whole
 
@@ -59,13 +59,6 @@ MAX_NOISE_TO_PLAY = 1.0 / 16.0
 SHARE_OF_STEEPEST = 0.7
 # Of networks, whose gradients have no typical length.
 NETWORK_CLIP = 1.0
-
-
-class Unit(Enum):
-    """Whose presence stays hidden: one row's, or everything that one site has."""
-
-    ROW = "row"
-    SITE = "site"
 
 
 @dataclass(frozen=True)
@@ -154,24 +147,6 @@ def default_clip(loss: Loss, columns: int) -> float:
     1: so a row of that many columns, with its 1 for the intercept, is sqrt(1 + columns) long.
     """
     return float(f"{SHARE_OF_STEEPEST * steepness_of(loss) * math.sqrt(1.0 + columns):.2g}")
-
-
-@dataclass(frozen=True)
-class NoiseLevels:
-    """Standard deviations of what the server gets, summed over all sites.
-
-    ``gradient`` is that of each number of gradient sums by group, ``loss`` of loss sums; ``moment``
-    is that of a number off the diagonal of the sum of x x', whose rows have length ``max_row`` at
-    most. ``rounds`` is how many rounds there will be, ``unit`` what the noise hides.
-    """
-
-    gradient: float
-    loss: float
-    _: KW_ONLY
-    moment: float
-    max_row: float
-    rounds: int
-    unit: Unit
 
 
 @dataclass(frozen=True)

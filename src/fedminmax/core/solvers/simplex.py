@@ -299,3 +299,25 @@ class FixedShares:
         weights = self.shares.clone()
         weights[self.playable] = self.free * chosen
         return weights
+
+
+def tilted_weights(shares: Tensor, risks: Tensor, tilt: float) -> Tensor:
+    """Return weights proportional to ``shares * exp(tilt * risks)``, without overflow.
+
+    >>> half = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    >>> tilted_weights(half, torch.tensor([1e6, 0.0], dtype=torch.float64), 3.0).tolist()
+    [1.0, 0.0]
+    """
+    return torch.softmax(torch.log(shares) + tilt * risks, dim=0)
+
+
+def tilted_mean(shares: Tensor, values: Tensor, tilt: float) -> Tensor:
+    """(1/t) log sum_a shares_a exp(t values_a); the mean for t = 0.
+
+    >>> half = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    >>> float(tilted_mean(half, torch.tensor([1.0, 3.0], dtype=torch.float64), 0.0))
+    2.0
+    """
+    if tilt == 0:
+        return torch.dot(shares, values)
+    return torch.logsumexp(torch.log(shares) + tilt * values, dim=0) / tilt

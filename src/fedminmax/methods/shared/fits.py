@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.messages import Census, Order, RoundKey, Sums, descend
-from fedminmax.methods.group_term import tilted_weights
+from fedminmax.core.solvers.simplex import tilted_weights
 from fedminmax.methods.shared.checks import check_rate, check_whole
 
 

@@ -35,7 +35,7 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census
-from fedminmax.core.privacy.mechanism import NoiseLevels
+from fedminmax.core.noise import NoiseLevels
 from fedminmax.core.solvers.simplex import FixedShares, maximise_on_simplex
 from fedminmax.methods.shared.replies import RiskSums
 

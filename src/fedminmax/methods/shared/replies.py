@@ -22,10 +22,14 @@ from torch import Tensor
 
 from fedminmax.core.messages import NOT_ROUNDED, Census, Order, SumRounding, Sums, zero_sums
 from fedminmax.core.one_step import losses_of
+from fedminmax.core.randomness import Purpose, torch_stream
 from fedminmax.core.solvers.simplex import project_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.method import RowWeights, SiteData
 from fedminmax.methods.shared.checks import check_floor
+
+NO_WEIGHTS = torch.zeros(0, dtype=torch.float64)
+"""The weights of a method that has none."""
 
 
 def sums_before_training(order: Order, site: SiteData, workspace: Workspace) -> Sums:
@@ -52,6 +56,12 @@ def sum_by_group(values: Tensor, site: SiteData) -> Tensor:
 def displacement(order: Order, trained: Tensor) -> Tensor:
     """Return the displacement by local training, theta - theta_k, in the model's precision."""
     return order.parameters - trained
+
+
+def local_stream(order: Order, site: SiteData) -> torch.Generator:
+    """Return the site's random stream in this round; a second request has its own."""
+    purpose = Purpose.LOCAL_WORK if order.phase == 0 else Purpose.SECOND_REQUEST
+    return torch_stream(order.key.seed, purpose, order.key.round, site.number)
 
 
 def shares_within_floor(method: str, census: Census, epsilon: float) -> Tensor:

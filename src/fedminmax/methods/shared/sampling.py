@@ -27,7 +27,6 @@ from torch import Tensor
 from fedminmax.core.local_epochs import shuffled_batches, take_step
 from fedminmax.core.messages import Order, Sums, descend
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_positive, check_whole
 from fedminmax.methods.shared.expected_reply import (
@@ -38,7 +37,7 @@ from fedminmax.methods.shared.expected_reply import (
     path_of,
     rounding_of_steps,
 )
-from fedminmax.methods.shared.replies import displacement, sums_before_training
+from fedminmax.methods.shared.replies import displacement, local_stream, sums_before_training
 
 
 def draw_sites(odds: Tensor, draws: int, rng: np.random.Generator) -> Tensor:

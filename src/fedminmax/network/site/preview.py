@@ -14,8 +14,8 @@ from fedminmax.config.schema import Kind, Schema
 from fedminmax.core.bounds import POWER_ITERATIONS
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.ledger import before_and_after, read_ledger
-from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.text import counted, quoted
 from fedminmax.data.splines import KNOTS
 from fedminmax.data.tables.data_warnings import (

@@ -28,6 +28,7 @@ import torch
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_secret
 from fedminmax.core.messages import Order, Sums
+from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.ledger import (
     Spent,
     before_and_after,
@@ -36,7 +37,7 @@ from fedminmax.core.privacy.ledger import (
     read_ledger,
     write_line,
 )
-from fedminmax.core.privacy.mechanism import Mechanism, Unit
+from fedminmax.core.privacy.mechanism import Mechanism
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.secure.answers import Values
 from fedminmax.network.secure.noisy_answers import (

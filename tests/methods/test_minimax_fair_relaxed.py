@@ -6,7 +6,7 @@ import torch
 
 from fedminmax.core.errors import DivergedError
 from fedminmax.data.synthetic import MEAN_RISKS, MINIMAX_RISKS
-from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
+from fedminmax.methods.minimax_fair import RelaxedMinimaxFair
 from fedminmax.training.train import train
 from tests import sides
 from tests.complaints import complaint_of

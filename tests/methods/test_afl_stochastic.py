@@ -9,8 +9,7 @@ import torch
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey, zero_sums
-from fedminmax.methods.afl import AFL, AFLStart
-from fedminmax.methods.stochastic_afl import GradientEstimator, StochasticAFL
+from fedminmax.methods.afl import AFL, AFLStart, GradientEstimator, StochasticAFL
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.train import train
 from tests.complaints import complaint_of

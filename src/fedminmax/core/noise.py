@@ -1,4 +1,6 @@
-"""Limits on what one row adds to a sum, without which no noise could hide it.
+"""What noise hides, how strong it is, and limits on what one row adds to a sum.
+
+Without such limits no noise could hide a row.
 
 A row's gradient that is longer than ``gradient`` is shortened to that, and its loss is at most
 ``loss`` (Abadi et al.: Deep learning with differential privacy, CCS 2016). A row whose gradient is
@@ -9,7 +11,8 @@ time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from enum import Enum
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +22,31 @@ from fedminmax.core.losses import Loss
 
 # Numbers of rows' own gradients in memory at a time.
 MAX_NUMBERS = 2**22
+
+
+class Unit(Enum):
+    """Whose presence stays hidden: one row's, or everything that one site has."""
+
+    ROW = "row"
+    SITE = "site"
+
+
+@dataclass(frozen=True)
+class NoiseLevels:
+    """Standard deviations of what the server gets, summed over all sites.
+
+    ``gradient`` is that of each number of gradient sums by group, ``loss`` of loss sums; ``moment``
+    is that of a number off the diagonal of the sum of x x', whose rows have length ``max_row`` at
+    most. ``rounds`` is how many rounds there will be, ``unit`` what the noise hides.
+    """
+
+    gradient: float
+    loss: float
+    _: KW_ONLY
+    moment: float
+    max_row: float
+    rounds: int
+    unit: Unit
 
 
 @dataclass(frozen=True)
