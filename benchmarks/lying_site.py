@@ -39,7 +39,8 @@ from fedminmax.network.wire.messages import (
     vector_from_bytes,
     vector_to_bytes,
 )
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, Precision, SiteRules, task_of
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, Precision, task_of
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 
@@ -239,7 +240,7 @@ def plan_for(config: TableConfig, run: PlannedRun) -> NetworkPlan:
         seed=config.seed,
         format=config.format,
         precision=Precision.FLOAT64,
-        site_rules=SiteRules(give_up_after=0.0),
+        site_rules=SiteRules(round_timeout=0.0),
     )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedminmax.cli.commands.init import init_config
+from fedminmax.cli.init import init_config
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.config.sections import ModelSection
 from fedminmax.data.adult import TRAIN, packed_folder, parse_rows, read_packed
@@ -104,7 +104,7 @@ def write_tables(folder: Path, sites: Sequence[str], rows: int) -> TableConfig:
         (folder / f"{site}.csv").write_text(text, encoding="utf-8")
     path = folder / "fedminmax.toml"
     files = [folder / f"{site}.csv" for site in sites]
-    init_config(files, "income", groups=["sex"], site=None, out=path, choices=InitChoices())
+    init_config(files, "income", groups=["sex"], site_column=None, out=path, choices=InitChoices())
     return read_config(path)
 
 

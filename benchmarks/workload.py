@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedminmax.cli.commands.run_study import fashion_mnist
+from fedminmax.cli.study_runs import fashion_mnist
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import cnn, mlp
 from fedminmax.data.fashion_mnist import GROUP_NAMES, choose_rows

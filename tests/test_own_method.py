@@ -20,8 +20,9 @@ from fedminmax.methods.catalogue import BUILT_IN, CARDS, unusable_methods
 from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.plan import NetworkPlan, SiteRules, digest_of, plan_to_bytes
+from fedminmax.network.wire.plan import NetworkPlan, digest_of, plan_to_bytes
 from fedminmax.network.wire.plan_checks import plan_from_bytes
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.train import train
 from tests.cli.command import complaint, fedminmax
 from tests.network.network_problem import (
@@ -45,7 +46,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def plan_for(config: Path) -> NetworkPlan:
-    return plan_of_config(read_config(config), "test", SITES, SiteRules(give_up_after=0.0))
+    return plan_of_config(read_config(config), "test", SITES, SiteRules(round_timeout=0.0))
 
 
 def test_the_example_is_short_and_its_entry_point_names_its_class() -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax import Iterate, train
-from fedminmax.cli.commands.run_study import fashion_mnist
+from fedminmax.cli.study_runs import fashion_mnist
 from fedminmax.core.examples import Examples
 from fedminmax.core.losses import brier_loss
 from fedminmax.data.fashion_mnist import choose_rows

@@ -12,7 +12,7 @@ import argparse
 from dataclasses import replace
 
 from fedminmax import FedAvg, Iterate, train
-from fedminmax.cli.commands.run_study import fashion_mnist
+from fedminmax.cli.study_runs import fashion_mnist
 from fedminmax.core.examples import Examples
 from fedminmax.data.fashion_mnist import GROUP_NAMES, PIXEL_DEVIATION, PIXEL_MEAN, FashionMnist
 from fedminmax.studies.fashion import FashionConfig, FashionStudy

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.cli.commands import methods
+from fedminmax.cli import methods
 from tests.cli.command import SMALL, complaint, fedminmax
 from tests.cli.in_process import call
 

@@ -205,9 +205,9 @@ def test_only_an_mlflow_model_is_replaced(
     if inside:
         (folder / inside).write_text("mine")
     before = sorted(folder.rglob("*"))
-    error = complaint_here(capsys, "export", RUN, "--mlflow", folder, "--force")
+    error = complaint_here(capsys, "export", RUN, "--mlflow-model", folder, "--force")
     assert "is not an MLflow model" in error
     assert sorted(folder.rglob("*")) == before
-    run_here("export", RUN, "--mlflow", "model")
-    run_here("export", RUN, "--mlflow", "model", "--force")
+    run_here("export", RUN, "--mlflow-model", "model")
+    run_here("export", RUN, "--mlflow-model", "model", "--force")
     assert Path("model", "MLmodel").is_file()

@@ -109,8 +109,8 @@ def test_status_and_budget(tmp_path: Path) -> None:
         (["--methods", "fedminmax:epsilon=low"], "expected a number"),
         (["--methods", "afl:start=somewhere"], "expected rows or uniform"),
         (["--methods", "fedminmax:epsilon=0.7"], "epsilon = 0.7 with 2 groups"),
-        (["--methods", "fedmgda", "--secure-aggregation"], "needs each site's own update"),
-        (["--methods", "afl", "--secure-aggregation"], "needs each site's own loss"),
+        (["--methods", "fedmgda", "--sums-only"], "needs each site's own update"),
+        (["--methods", "afl", "--sums-only"], "needs each site's own loss"),
         (["--settings", "XYZ"], "'XYZ' is unknown"),
     ],
 )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.cli.commands import federation
-from fedminmax.cli.commands.federation import follow
+from fedminmax.cli import federation_runs
+from fedminmax.cli.federation_runs import follow
 from fedminmax.cli.terminal import Display
 from fedminmax.config.read import read_config
 from fedminmax.network.server.log import Event, LiveRound, Notice
@@ -103,7 +103,7 @@ def test_a_reader_who_has_had_enough_ends_the_connection(
     def broken(_: str) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(federation, "say", broken)
+    monkeypatch.setattr(federation_runs, "say", broken)
     events = news()
     with pytest.raises(BrokenPipeError):
         follow(events, plan)

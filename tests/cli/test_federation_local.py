@@ -10,16 +10,6 @@ from tests.network.network_problem import write_tables
 from tests.runs.network_runs import run_between_sites
 
 
-def test_the_number_of_sites_must_be_that_of_the_sites(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = write_tables(tmp_path)
-    out = tmp_path / "run"
-    assert main(["federation", "local", str(config), "--sites", "4", "--out", str(out)]) == 2
-    assert "--sites 4, but" in capsys.readouterr().err
-    assert not out.exists()
-
-
 def test_a_folder_with_other_files_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedminmax.cli.commands import run_study
-from fedminmax.cli.commands.run_study import fashion_mnist
+from fedminmax.cli import study_runs
+from fedminmax.cli.study_runs import fashion_mnist
 from fedminmax.data.fashion_mnist import (
     FILES,
     PUBLISHED_MD5,
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.usefixtures("_fashion_excerpt")
 def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to search in, and a publisher that does not answer."""
     nobody = partial(download_fashion_mnist, publisher="http://127.0.0.1:9")
-    monkeypatch.setattr(run_study, "folders_to_search", lambda _: [tmp_path])
-    monkeypatch.setattr(run_study, "download_fashion_mnist", nobody)
+    monkeypatch.setattr(study_runs, "folders_to_search", lambda _: [tmp_path])
+    monkeypatch.setattr(study_runs, "download_fashion_mnist", nobody)
     return tmp_path
 
 
@@ -59,7 +59,7 @@ def test_a_download_that_broke_off_in_a_chosen_folder_goes_on_there(
     publisher = Publisher(EXCERPT, second, breaks_after=100)
     with published(publisher) as address:
         from_publisher = partial(download_fashion_mnist, publisher=address)
-        monkeypatch.setattr(run_study, "download_fashion_mnist", from_publisher)
+        monkeypatch.setattr(study_runs, "download_fashion_mnist", from_publisher)
         complaint = complaint_of(lambda: fashion_mnist(empty_machine))
         assert complaint.startswith(f"{empty_machine} lacks {FILES[1].name}, ")
         assert "stopped after 100 of" in complaint

@@ -96,7 +96,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_an_empty_group_name(tmp_path: Path) -> None:
     words = ["init", "north.csv", "--target", "ill", "--groups", "sex,"]
-    assert "'sex,' has an empty name; give column names" in complaint(*words, cwd=tmp_path)
+    assert "'sex,' has an empty name; remove the comma" in complaint(*words, cwd=tmp_path)
 
 
 def test_a_table_from_an_office_program_from_files_to_predictions(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.cli.commands import federation
+from fedminmax.cli import federation_runs
 from fedminmax.network.flare.federation_file import DEFAULTS_FILE
 from fedminmax.network.wire.plan import NetworkPlan, digest_of
 from fedminmax.runs.federation_record import FederationRecord, plan_of
@@ -55,7 +55,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def submit(_: object, plan: NetworkPlan) -> None:
         raise Submitted(plan)
 
-    monkeypatch.setattr(federation, "follow", submit)
+    monkeypatch.setattr(federation_runs, "follow", submit)
     return tmp_path / "fedminmax.toml"
 
 
@@ -132,7 +132,7 @@ def test_between_sites_nothing_is_unmasked_without_a_word_of_the_configuration(
 def test_no_option_of_run_changes_what_the_sites_agreed_to(config: Path, tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("[data]", "[data]\nvalidation = 0.2"))
     assert check(tmp_path, config=config) == 0
-    words = ("--rounds", "1", "--patience", "3", "--minimum-sites", "3", "--largest-step", "50")
+    words = ("--rounds", "1", "--patience", "3", "--minimum-sites", "3", "--max-step-ratio", "50")
     plan = submitted("run", config, "--kit", ANN, *words)
     assert (plan.runs[0].rounds, plan.runs[0].patience) == (1, 3)
     assert digest_of(plan) == json.loads(SETTINGS.read_text())["plan"]
@@ -150,7 +150,7 @@ def test_on_one_machine_masks_are_on_where_they_can_be(
     def begin(_: object, record: FederationRecord, *__: object) -> None:
         raise Submitted(plan_of(record, record.read_config()))
 
-    monkeypatch.setattr(federation, "_run", begin)
+    monkeypatch.setattr(federation_runs, "_run", begin)
     assert is_masked("local", config, "--out", "one")
     assert not is_masked("local", config, "--out", "two", "--no-secure-aggregation")
     capsys.readouterr()

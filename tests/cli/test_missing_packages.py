@@ -28,7 +28,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["fedminmax.exports.tensorboard_log", "torch.utils.tensorboard"],
             [*TRAIN, "--tensorboard"],
         ),
-        ("mlflow", ["fedminmax.exports.mlflow_log"], [*TRAIN, "--mlflow", "sqlite:///rounds.db"]),
+        (
+            "mlflow",
+            ["fedminmax.exports.mlflow_log"],
+            [*TRAIN, "--mlflow-uri", "sqlite:///rounds.db"],
+        ),
     ],
 )
 def test_one_line_says_what_to_install(

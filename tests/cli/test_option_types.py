@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from fedminmax.cli.arguments.types import channel_pair, duration
+from fedminmax.cli.options import channel_pair, duration
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 import json
 import os
 import socket
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
-from fedminmax.cli.commands import site
-from fedminmax.cli.commands.site import Registration
+from fedminmax.cli import participant
+from fedminmax.cli.participant import Registration
 from fedminmax.core.files import held
 from fedminmax.network.flare.presence import (
     LOCK_FILE,
@@ -52,9 +53,11 @@ def test_a_kit_that_is_in_use_is_refused_and_the_first_is_named(
 
 def test_who_holds_a_kit_is_noted_while_it_runs(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(site, "check_own_key", lambda *_: None)
-    monkeypatch.setattr(site, "_run", lambda *_: seen.append((kit / RUNNING_FILE).read_text()))
-    site.run_site(kit)
+    monkeypatch.setattr(participant, "check_own_key", lambda *_: None)
+    monkeypatch.setattr(
+        participant, "_run", lambda *_: seen.append((kit / RUNNING_FILE).read_text())
+    )
+    participant.run_site(Namespace(kit=kit))
     assert f"process {os.getpid()} on " in seen[0]
     assert not (kit / RUNNING_FILE).exists()
 
@@ -66,8 +69,8 @@ def test_a_site_takes_part_when_the_server_knows_it(
     # Of an earlier start.
     output.write_bytes(REGISTERED + b": north\n")
     troubles = iter(["the server cannot be reached", "the server cannot be reached", None])
-    monkeypatch.setattr(site, "connection_problem", lambda _: next(troubles))
-    monkeypatch.setattr(site, "RETRY_SECONDS", -1.0)
+    monkeypatch.setattr(participant, "connection_problem", lambda _: next(troubles))
+    monkeypatch.setattr(participant, "RETRY_SECONDS", -1.0)
     registration = Registration(kit, "site north takes part")
     for _ in range(3):
         registration.check()
@@ -77,7 +80,7 @@ def test_a_site_takes_part_when_the_server_knows_it(
         registration.check()
     assert capsys.readouterr().err.splitlines() == [
         "fedminmax: the server cannot be reached; trying again",
-        f"fedminmax: {site.WAITING}; trying again",
+        f"fedminmax: {participant.WAITING}; trying again",
         "fedminmax: site north takes part",
     ]
 

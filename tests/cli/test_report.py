@@ -2,18 +2,24 @@
 
 import re
 import shutil
+from argparse import Namespace
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from fedminmax.cli.commands.report import write_report
+from fedminmax.cli import report
 from fedminmax.cli.main import build_parser
 from fedminmax.report.page import is_report
 from tests.cli.command import Done, complaint, fedminmax
 from tests.complaints import complaint_of
 from tests.runs.run_folders import write_run
+
+
+def write_report(runs: list[Path], out: Path, figures: Path | None, *, force: bool) -> None:
+    words = Namespace(runs=runs, out=out, figures=figures, summary=None, force=force)
+    report.write_report(words)
 
 
 @dataclass(frozen=True)

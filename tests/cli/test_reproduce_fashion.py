@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedminmax.cli.commands import run_study
+from fedminmax.cli import study_runs
 from fedminmax.data.fashion_mnist import download_fashion_mnist
 from tests.cli.command import ONE_THREAD, fedminmax, fedminmax_process
 from tests.needs import lacking
@@ -119,7 +119,9 @@ def test_a_second_call_repeats_nothing_and_prints_the_same(quick: Path) -> None:
 
 @pytest.mark.usefixtures("_fashion_excerpt")
 def test_following_settings_are_checked_and_marked(tmp_path: Path) -> None:
-    done = fedminmax(*WORDS, *TINY, "--follow", "--methods", "fedminmax,centralized", cwd=tmp_path)
+    done = fedminmax(
+        *WORDS, *TINY, "--reuse-lemma2", "--methods", "fedminmax,centralized", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     content = content_of(tmp_path)
     assert [row["follows"] for row in content["rows"]] == [None, "ESG", "ESG", "ESG"]
@@ -135,17 +137,18 @@ def test_following_settings_are_checked_and_marked(tmp_path: Path) -> None:
 def test_a_narrower_call_takes_nothing_away(tmp_path: Path) -> None:
     """Rows that were checked to follow, their figures, and other runs' curves stay."""
     both = ["--methods", "afl,fedminmax", "--settings", "ESG,SSG"]
-    assert fedminmax(*WORDS, *TINY, "--follow", *both, cwd=tmp_path).returncode == 0
+    assert fedminmax(*WORDS, *TINY, "--reuse-lemma2", *both, cwd=tmp_path).returncode == 0
     before, here = content_of(tmp_path), tmp_path / "here"
     curves = (here / "risk_against_rounds.svg").read_bytes()
     narrow = fedminmax(
-        *(*WORDS, *TINY, "--follow", "--methods", "fedminmax", "--settings", "ESG"), cwd=tmp_path
+        *(*WORDS, *TINY, "--reuse-lemma2", "--methods", "fedminmax", "--settings", "ESG"),
+        cwd=tmp_path,
     )
     assert narrow.returncode == 0
     assert narrow.stderr == ""
     assert content_of(tmp_path) == before
     assert (here / "risk_against_rounds.svg").read_bytes() == curves
-    more = ["--follow", "--methods", "fedminmax", "--settings", "PSG,SSG"]
+    more = ["--reuse-lemma2", "--methods", "fedminmax", "--settings", "PSG,SSG"]
     assert fedminmax(*WORDS, *TINY, *more, cwd=tmp_path).returncode == 0
     comparison = content_of(tmp_path)["one_trajectory"]
     assert (comparison["source"], comparison["followers"]) == ("ESG", ["SSG", "PSG"])
@@ -224,7 +227,7 @@ def test_a_folder_with_part_of_the_data_is_told_what_it_lacks(
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "t10k-labels-idx1-ubyte.gz").write_bytes(b"")
     nobody = partial(download_fashion_mnist, publisher="http://127.0.0.1:9")
-    monkeypatch.setattr(run_study, "download_fashion_mnist", nobody)
+    monkeypatch.setattr(study_runs, "download_fashion_mnist", nobody)
     done = fedminmax(*WORDS, "--data-dir", "data", cwd=tmp_path)
     assert done.returncode == 2
     assert "data lacks train-images-idx3-ubyte" in done.stderr

@@ -18,7 +18,7 @@ def test_a_site_sees_what_would_leave_and_notes_what_it_agrees_to(
     tmp_path: Path, capsys: Capture
 ) -> None:
     create(tmp_path)
-    assert check(tmp_path, "--minimum-group", "5") == 0
+    assert check(tmp_path, "--suppress-below", "5") == 0
     shown = capsys.readouterr().out
     assert "count, sum and sum of squares of age" in shown
     assert "how often each listed category occurs in ward" in shown
@@ -32,7 +32,7 @@ def test_a_site_sees_what_would_leave_and_notes_what_it_agrees_to(
     )
     noted = json.loads((tmp_path / SETTINGS).read_text())
     assert noted["columns"] == ["age", "ward", "sex", "ill"]
-    assert noted["minimum_group"] == 5
+    assert noted["suppress_below"] == 5
     assert noted["small_groups"] == "refuse"
 
 
@@ -40,7 +40,7 @@ def test_a_group_below_the_sites_minimum_is_refused_and_nothing_noted(
     tmp_path: Path, capsys: Capture
 ) -> None:
     create(tmp_path)
-    assert check(tmp_path, "--minimum-group", "25") == 2
+    assert check(tmp_path, "--suppress-below", "25") == 2
     error = capsys.readouterr().err
     assert "group 'Female' has fewer than 25 rows here" in error
     assert "--small-groups merge" in error
@@ -52,7 +52,7 @@ def test_merged_groups_are_shown_to_the_site_and_noted_as_its_policy(
 ) -> None:
     create(tmp_path)
     write_small_groups(tmp_path, held_out=0.0)
-    merge = ("--minimum-group", "6", "--small-groups", "merge")
+    merge = ("--suppress-below", "6", "--small-groups", "merge")
     assert check(tmp_path, *merge, config=tmp_path / "fedminmax.toml") == 0
     table, _, rest = capsys.readouterr().out.partition("Merged, names not disclosed: ")
     assert "merged small groups" in table
@@ -65,7 +65,7 @@ def test_merged_groups_are_shown_to_the_site_and_noted_as_its_policy(
 
 def test_too_few_rows_in_all_are_refused_even_if_merged(tmp_path: Path, capsys: Capture) -> None:
     create(tmp_path)
-    assert check(tmp_path, "--minimum-group", "100", "--small-groups", "merge") == 2
+    assert check(tmp_path, "--suppress-below", "100", "--small-groups", "merge") == 2
     assert "fewer than 100 training rows in all" in capsys.readouterr().err
     assert not (tmp_path / SETTINGS).exists()
 
@@ -74,18 +74,18 @@ def test_a_later_check_keeps_the_policy_that_it_is_not_told_to_change(
     tmp_path: Path, capsys: Capture
 ) -> None:
     create(tmp_path)
-    assert check(tmp_path, "--minimum-group", "5", "--small-groups", "merge") == 0
+    assert check(tmp_path, "--suppress-below", "5", "--small-groups", "merge") == 0
     assert "groups with fewer than 5 training rows are merged" in capsys.readouterr().out
     assert check(tmp_path) == 0
     assert "groups with fewer than 5 training rows are merged" in capsys.readouterr().out
-    assert check(tmp_path, "--minimum-group", "6") == 0
+    assert check(tmp_path, "--suppress-below", "6") == 0
     assert "groups with fewer than 6 training rows are merged" in capsys.readouterr().out
     noted = json.loads((tmp_path / SETTINGS).read_text())
-    assert (noted["minimum_group"], noted["small_groups"]) == (6, "merge")
-    assert check(tmp_path, "--minimum-group", "1", "--small-groups", "refuse") == 0
+    assert (noted["suppress_below"], noted["small_groups"]) == (6, "merge")
+    assert check(tmp_path, "--suppress-below", "1", "--small-groups", "refuse") == 0
     assert "groups of any size are disclosed" in capsys.readouterr().out
     noted = json.loads((tmp_path / SETTINGS).read_text())
-    assert (noted["minimum_group"], noted["small_groups"]) == (1, "refuse")
+    assert (noted["suppress_below"], noted["small_groups"]) == (1, "refuse")
 
 
 def test_a_later_check_keeps_what_was_written_by_hand(tmp_path: Path, capsys: Capture) -> None:
@@ -136,7 +136,7 @@ def test_a_policy_that_cannot_be_read_is_not_written_over(tmp_path: Path, capsys
 def test_there_are_two_policies(tmp_path: Path, capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         check(tmp_path, "--small-groups", "hide")
-    assert "invalid choice: 'hide'" in capsys.readouterr().err
+    assert "'hide' is unknown; there is 'refuse', 'merge'" in capsys.readouterr().err
 
 
 def test_the_administrators_page_has_every_setting() -> None:

@@ -17,10 +17,10 @@ ERROR = "fedminmax: error: "
 # One process for all calls: importing MLflow takes seconds, and warns of itself.
 CALLS = """
 from fedminmax.cli.main import main
-words = ["train", "fedminmax.toml", "--out", "run", "--mlflow", "sqlite:///rounds.db"]
+words = ["train", "fedminmax.toml", "--out", "run", "--mlflow-uri", "sqlite:///rounds.db"]
 first = main([*words, "--rounds", "3"])
 second = main(words)
-wrong = main(["train", "fedminmax.toml", "--out", "other", "--mlflow", "nowhere://rounds"])
+wrong = main(["train", "fedminmax.toml", "--out", "other", "--mlflow-uri", "nowhere://rounds"])
 print(first, second, wrong)
 """
 # A tracking address that takes no end of a run, then one that takes no rounds either.
@@ -40,7 +40,7 @@ def refuse_the_end(self, run):
     raise MlflowException("no room\\nfor the end")
 
 MlflowClient.set_terminated = refuse_the_end
-words = ["train", "fedminmax.toml", "--mlflow", "sqlite:///rounds.db", "--out"]
+words = ["train", "fedminmax.toml", "--mlflow-uri", "sqlite:///rounds.db", "--out"]
 first = main([*words, "run"])
 MlflowClient.log_batch = refuse
 print(first, main([*words, "other"]))
@@ -74,7 +74,9 @@ def test_mlflow_has_each_rounds_risks_and_the_options(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "0 0 2"
     complaint = done.stderr.splitlines()[-1]
-    assert complaint.startswith("fedminmax: error: mlflow = 'nowhere://rounds' cannot be used (")
+    assert complaint.startswith(
+        "fedminmax: error: mlflow_uri = 'nowhere://rounds' cannot be used ("
+    )
     with closing(sqlite3.connect(tmp_path / "rounds.db")) as database:
         found = database.execute(
             "select step, value from metrics where key = 'risk/Female' order by step"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedminmax.cli.commands.run_study import fashion_mnist
+from fedminmax.cli.study_runs import fashion_mnist
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.data.fashion_mnist import (

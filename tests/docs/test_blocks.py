@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fedminmax.cli.arguments.reproduce import SYNTHETIC_METHODS
 from fedminmax.cli.main import build_parser
+from fedminmax.cli.reproduce import SYNTHETIC_METHODS
 from fedminmax.config.checks import check_sections
 from fedminmax.config.messages import validated
 from fedminmax.config.sections import ConfigSections, resolved

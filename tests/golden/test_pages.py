@@ -19,10 +19,10 @@ import torch
 
 from fedminmax.advice.cost import MessageBytes, Rounds
 from fedminmax.advice.counts import Advice, RunCost, advise
-from fedminmax.cli.commands.advise import print_advice
-from fedminmax.cli.commands.evaluate import print_evaluated
-from fedminmax.cli.commands.train import print_spread, print_trained
+from fedminmax.cli.advise import print_advice
+from fedminmax.cli.evaluate import print_evaluated
 from fedminmax.cli.terminal import wide_console
+from fedminmax.cli.trained import print_spread, print_trained
 from fedminmax.config.sections import ReportSection
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.messages import Census

@@ -10,7 +10,7 @@ from zipfile import ZipFile, ZipInfo
 import pytest
 from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
 
-from fedminmax.cli.commands import site as site_command
+from fedminmax.cli import participant
 from fedminmax.core.errors import InputError
 from fedminmax.network.flare.federation_file import read_federation_file
 from fedminmax.network.flare.kits import Kits, make_private, provision
@@ -53,10 +53,10 @@ def test_the_owner_is_told_that_others_could_read_a_key(
 ) -> None:
     kit = kits.sites["north"]
     (kit / "startup" / "client.key").chmod(0o644)
-    site_command._close_kit(kit)
+    participant._close_kit(kit)
     said = capsys.readouterr()
     assert "other users of this machine could read" in said.err + said.out
-    site_command._close_kit(kit)
+    participant._close_kit(kit)
     assert "warning" not in "".join(capsys.readouterr())
 
 

@@ -101,7 +101,7 @@ def test_another_plan_for_one_site_ends_before_any_answer(
     """Even of what the plan's own digest leaves out."""
 
     def longer(content: Any) -> None:
-        content["site_rules"]["seconds_per_answer"] += 1.0
+        content["site_rules"]["reply_timeout"] += 1.0
 
     sites = AttackedSites(tmp_path, tells_west("prepare", "plan", longer))
     error = run_attack(plan, sites, tmp_path / "run", monkeypatch)

@@ -185,7 +185,7 @@ def test_a_run_goes_on_with_the_minimum_group_that_it_began_with(
 ) -> None:
     """Rows of groups between the two minima would be the difference of two totals."""
     plan = plan_of(tmp_path, FEDMINMAX)
-    Asking.begin(plan, tmp_path, minimum_group=10).encode()
-    sites = AttackedSites(tmp_path, minimum_group=minimum)
+    Asking.begin(plan, tmp_path, suppress_below=10).encode()
+    sites = AttackedSites(tmp_path, suppress_below=minimum)
     said = sites.answering["west"].answer(Endpoint.PREPARE, {"plan": plan_to_bytes(plan)})
     assert "began here with another plan or other settings" in str(said)

@@ -200,7 +200,7 @@ def test_a_site_that_is_gone_for_good_ends_the_run_with_everything_saved(
 ) -> None:
     """Sites may take the default ten minutes, but this one is gone, and the run does not wait."""
     held.hold(ROUND_TO_LEAVE_AT + 1)
-    coordinator = deployment.coordinate("gone", "--give-up-after", "5s", stderr=subprocess.PIPE)
+    coordinator = deployment.coordinate("gone", "--round-timeout", "5s", stderr=subprocess.PIPE)
     deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT - 1))
     end([deployment.participants.pop()])
     held.let_go(ROUND_TO_LEAVE_AT + 1)

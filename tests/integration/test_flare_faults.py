@@ -13,7 +13,8 @@ import pytest
 from fedminmax.config.read import read_config
 from fedminmax.network.flare.local import SERVER, LocalFederation
 from fedminmax.network.server.log import Notice
-from fedminmax.network.wire.plan import PlannedRun, SiteRules
+from fedminmax.network.wire.plan import PlannedRun
+from fedminmax.network.wire.site_rules import SiteRules
 from tests.integration.disturbed_runs import finished_rounds, jobs_of
 from tests.integration.other_code_at_south import HeldRounds
 from tests.network.network_problem import SITES, plan_of
@@ -27,7 +28,7 @@ pytestmark = [
 ]
 ROUNDS = 12
 # With all sites needed, no round goes on without the one that died.
-EVERYONE = SiteRules(minimum_sites=len(SITES), seconds_per_answer=30.0, give_up_after=200.0)
+EVERYONE = SiteRules(minimum_sites=len(SITES), reply_timeout=30.0, round_timeout=200.0)
 
 
 def kill(processes: list[psutil.Process]) -> None:

@@ -71,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plan(folder: Path) -> NetworkPlan:
     # A round may go on without the site that lies.
     plan = masked_plan(listed_config(folder), FOUR_SITES, LONG, same_sites=False)
-    return replace(plan, site_rules=replace(plan.site_rules, give_up_after=120.0))
+    return replace(plan, site_rules=replace(plan.site_rules, round_timeout=120.0))
 
 
 @pytest.fixture(scope="module")
@@ -272,7 +272,7 @@ def test_a_server_that_gives_one_site_other_group_numbers(
     told = replace(
         short(plan, TELLS_WEST, 2), secure_aggregation=SecureAggregation(len(FOUR_SITES))
     )
-    hasty = replace(told, site_rules=replace(told.site_rules, give_up_after=1.0))
+    hasty = replace(told, site_rules=replace(told.site_rules, round_timeout=1.0))
     with pytest.raises(InputError):
         list(federation.run(hasty))
     calls, attacks = read_transcript(folder / "notes" / f"{TELLS_WEST}.jsonl")

@@ -17,7 +17,8 @@ from fedminmax.config.read import read_config
 from fedminmax.network.flare.local import SERVER, LocalFederation
 from fedminmax.network.server.log import Notice
 from fedminmax.network.server.run import OUTCOME_FILE
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SiteRules
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.checkpoint import checkpoint_paths
 from tests.integration.disturbed_runs import (
     finished_rounds,
@@ -65,7 +66,7 @@ def plan_named(name: str, folder: Path, site_rules: SiteRules) -> NetworkPlan:
 def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
     federation: LocalFederation, folder: Path, held: HeldRounds
 ) -> None:
-    site_rules = SiteRules(seconds_per_answer=SECONDS_PER_ANSWER, rounds_left_out=5)
+    site_rules = SiteRules(reply_timeout=SECONDS_PER_ANSWER, skip_rounds=5)
     plan = plan_named("hangs", folder, site_rules)
     # So that the site certainly stands still in this round, and not in a later one.
     held.hold(ROUND_OF_THE_FAULT)
@@ -88,7 +89,7 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
     # A thread for each reply would be several hundreds by now.
     assert 0 < threads < ROUNDS
     rounds = finished_rounds(federation, plan, folder)
-    back = hung + site_rules.rounds_left_out + 1
+    back = hung + site_rules.skip_rounds + 1
     for entry in rounds:
         gone = hung <= entry.round < back
         assert entry.sites.took_part == (("north", "west") if gone else SITES)
@@ -102,7 +103,7 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
 def test_a_run_that_must_stop_has_everything_saved_and_goes_on_when_called_again(
     federation: LocalFederation, folder: Path, held: HeldRounds
 ) -> None:
-    site_rules = SiteRules(SECONDS_PER_ANSWER, minimum_sites=len(SITES), give_up_after=1.0)
+    site_rules = SiteRules(SECONDS_PER_ANSWER, minimum_sites=len(SITES), round_timeout=1.0)
     plan = plan_named("stops", folder, site_rules)
     current, _ = checkpoint_paths(kept_run(federation, plan))
     outcome = federation.results(plan) / OUTCOME_FILE

@@ -1,4 +1,4 @@
-"""`mlflow models serve` on what `train --mlflow` logged and `export --mlflow` wrote."""
+"""`mlflow models serve` on what `train --mlflow-uri` logged and `export --mlflow-model` wrote."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def test_a_served_model_answers_as_predict_does(
     config = write_config(tmp_path, "stage", model='kind = "spline"', method=method)
     tracking = f"sqlite:///{tmp_path / 'mlflow.db'}"
     # In a process of its own: SQLAlchemy warns of what MLflow imports.
-    done = fedminmax_process("train", str(config), "--mlflow", tracking, cwd=tmp_path)
+    done = fedminmax_process("train", str(config), "--mlflow-uri", tracking, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = pl.read_csv("later.csv").select("age", "dose", "ward")
     gaps = pl.DataFrame(
@@ -93,9 +93,9 @@ def test_a_served_model_answers_as_predict_does(
     asked.write_csv("asked.csv")
     run_here("predict", "runs/fedminmax", "asked.csv", "--out", "expected.csv")
     expected = pl.read_csv("expected.csv").drop("row")
-    run_here("export", "runs/fedminmax", "--mlflow", "served")
-    again = complaint_here(capsys, "export", "runs/fedminmax", "--mlflow", "served")
-    assert again == "served exists; give another --mlflow, or --force"
+    run_here("export", "runs/fedminmax", "--mlflow-model", "served")
+    again = complaint_here(capsys, "export", "runs/fedminmax", "--mlflow-model", "served")
+    assert again == "served exists; give another --mlflow-model, or --force"
     logged = Path("runs/fedminmax/mlflow_run.txt").read_text().strip()
     for model in ("served", f"runs:/{logged}/model"):
         with served(model, tracking) as port:

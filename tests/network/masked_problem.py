@@ -35,7 +35,7 @@ def masked_plan(
 ) -> NetworkPlan:
     """A plan for these sites: all of them are in every total, or enough of them."""
     plan = replace(plan_of(config, runs), sites=sites)
-    rules = replace(plan.site_rules, rounds_left_out=0)
+    rules = replace(plan.site_rules, skip_rounds=0)
     least = len(sites) if same_sites else threshold_for(len(sites))
     masked = SecureAggregation(least, same_sites=same_sites)
     return replace(plan, site_rules=rules, secure_aggregation=masked)

@@ -13,14 +13,8 @@ from fedminmax.network.server.transport import NO_LIMITS, Answer
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.plan import (
-    MINIMUM_SITES,
-    NetworkPlan,
-    PlannedRun,
-    Precision,
-    SiteRules,
-    task_of,
-)
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, Precision, task_of
+from fedminmax.network.wire.site_rules import MINIMUM_SITES, SiteRules
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
 
@@ -29,7 +23,7 @@ ROWS = {"north": 60, "south": 45, "west": 30}
 # West has men alone: the group of women lives at two sites.
 WOMEN = {"north": 0.5, "south": 0.5, "west": 0.0}
 # A test never waits: too few replies end the run.
-AT_ONCE = SiteRules(give_up_after=0.0)
+AT_ONCE = SiteRules(round_timeout=0.0)
 CONFIG = """
 [data]
 target = "ill"

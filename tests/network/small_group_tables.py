@@ -98,5 +98,5 @@ def write_small_groups(
 def merging(folder: Path, site: str, minimum: int = MINIMUM) -> SiteSettings:
     """The settings of a site that merges its small groups."""
     return SiteSettings(
-        folder / f"{site}.csv", minimum_group=minimum, small_groups=SmallGroups.MERGE
+        folder / f"{site}.csv", suppress_below=minimum, small_groups=SmallGroups.MERGE
     )

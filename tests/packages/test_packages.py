@@ -63,7 +63,7 @@ print(model.score(x, x[:, 0] > 0))
 # The same as a command, together with the extras that brings that command.
 COMMANDS_WITH = {
     "flare": ("cli", ("federation", "create", "federation.toml", "--out", "kits")),
-    "mlflow": ("cli,tables", (*TRAIN, "logged", "--mlflow", "sqlite:///rounds.db")),
+    "mlflow": ("cli,tables", (*TRAIN, "logged", "--mlflow-uri", "sqlite:///rounds.db")),
     "onnx": ("cli,tables", ("export", "run", "--onnx", "model.onnx")),
     "tensorboard": ("cli,tables", (*TRAIN, "written", "--tensorboard")),
 }
@@ -168,7 +168,7 @@ def test_without_an_extra_one_line_says_what_to_install(
     (work / "private.toml").write_text(private)
     wanted = {
         "dp_accounting": ("train", "private.toml", "--out", "private"),
-        "mlflow": (*TRAIN, "new", "--mlflow", "sqlite:///new.db"),
+        "mlflow": (*TRAIN, "new", "--mlflow-uri", "sqlite:///new.db"),
         "onnx": ("export", "run", "--onnx", "new.onnx"),
         "psutil": ("federation", "create", "federation.toml", "--out", "new-kits"),
         "tensorboard": (*TRAIN, "new", "--tensorboard"),

@@ -4,14 +4,14 @@ import http.client
 import io
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from urllib.parse import urlsplit
 
 import pytest
 
-from fedminmax.cli.commands import watch as watch_command
-from fedminmax.cli.commands.watch import WatchRequest
+from fedminmax.cli import watch as watch_command
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.findings.records import PrivacyOfRun
 from fedminmax.live.live_run import LiveModel, LiveRun, LiveSite, Stage
@@ -169,7 +169,7 @@ def test_the_address_is_printed_while_another_thread_has_the_output(
     """The engine's login redirects what is printed, and it happens in the looks at the run."""
     elsewhere = io.StringIO()
 
-    def source(_: WatchRequest) -> Generator[LiveRun]:
+    def source(_: Namespace) -> Generator[LiveRun]:
         monkeypatch.setattr(sys, "stdout", elsewhere)
         while True:
             yield live_run()
@@ -177,9 +177,9 @@ def test_the_address_is_printed_while_another_thread_has_the_output(
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(watch_command, "_source", source)
+    monkeypatch.setattr(watch_command, "live_source", source)
     monkeypatch.setattr(time, "sleep", interrupt)
-    watch_command.watch(WatchRequest(None, None, port=0, opens_browser=False, wait=1.0))
+    watch_command.watch(Namespace(port=0, open=False))
     monkeypatch.undo()
     first, last = capsys.readouterr().out.splitlines()
     assert first.startswith("Watching at http://127.0.0.1:")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from fedminmax.config.read import TableConfig
 from fedminmax.network.server.run import run_plan
-from fedminmax.network.wire.plan import NetworkPlan, SiteRules
+from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.federation_record import PLACE, FederationRecord, open_federation_run, plan_of
 from tests.cli.in_process import run_here

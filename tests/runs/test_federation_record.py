@@ -7,8 +7,8 @@ import pytest
 
 from fedminmax.config.overrides import Overrides
 from fedminmax.findings.records import Results
-from fedminmax.network.wire.plan import SiteRules
 from fedminmax.network.wire.plan_checks import RUN_NAME
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation_record import (
     PLACE,
     FederationRecord,
@@ -104,7 +104,7 @@ def test_a_folder_is_opened_by_one_process_at_a_time(
 
 def test_patience_may_change(record: FederationRecord, folder: Path) -> None:
     first = open_federation_run(folder, record)
-    patient = replace(record, site_rules=SiteRules(minimum_sites=3, give_up_after=5.0))
+    patient = replace(record, site_rules=SiteRules(minimum_sites=3, round_timeout=5.0))
     second = open_federation_run(folder, patient)
     assert second.run == first.run
     assert read_federation_record(folder).site_rules == patient.site_rules

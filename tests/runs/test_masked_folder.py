@@ -8,7 +8,8 @@ import pytest
 from fedminmax.config.overrides import Overrides
 from fedminmax.core.errors import InputError
 from fedminmax.network.server.run import run_plan
-from fedminmax.network.wire.plan import ALL_SITES, SiteRules
+from fedminmax.network.wire.plan import ALL_SITES
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.federation_record import PLACE, FederationRecord, open_federation_run, plan_of
 from tests.cli.in_process import run_here
@@ -22,7 +23,7 @@ def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
     config.write_text(config.read_text() + "[federation]\nsecure_aggregation = true\n")
     folder = tmp_path / "run"
     record = FederationRecord(
-        "", config, kit=None, sites=SITES, site_rules=SiteRules(give_up_after=0.0)
+        "", config, kit=None, sites=SITES, site_rules=SiteRules(round_timeout=0.0)
     )
     record = open_federation_run(folder, record)
     content = record.read_config()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedminmax.config.overrides import Overrides
-from fedminmax.network.wire.plan import SiteRules
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation_record import FederationRecord
 from fedminmax.runs.results import finished_results
 from tests.network.network_problem import SITES, write_tables

@@ -6,7 +6,9 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from fedminmax.core.text import did_you_mean
 
 USER_MISTAKE = 2
 INTERRUPTED = 130
@@ -19,24 +21,42 @@ class OneLineParser(argparse.ArgumentParser):
         """Print the error and where to find help, and exit with code 2."""
         self.exit(USER_MISTAKE, f"{self.prog}: error: {message}; see '{self.prog} --help'\n")
 
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Refuse the first argument that this command does not have, with a hint."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            hint = ""
+            if unknown[0].startswith("--"):
+                hint = f"; {did_you_mean(unknown[0], sorted(self._option_string_actions))}"
+            self.error(f"{unknown[0]} is unknown{hint}")
+        return options, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is not among the choices, with a hint."""
+        if action.choices is not None and value not in action.choices:
+            hint = did_you_mean(str(value), [str(choice) for choice in action.choices])
+            raise argparse.ArgumentError(action, f"'{value}' is unknown; {hint}")
+
 
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of all commands without importing what they need."""
-    from fedminmax.cli.arguments.compare import add_compare
-    from fedminmax.cli.arguments.federation import add_federation
-    from fedminmax.cli.arguments.reproduce import add_reproduce
-    from fedminmax.cli.arguments.site import add_site
-    from fedminmax.cli.arguments.tables import (
-        add_advise,
-        add_evaluate,
-        add_export,
-        add_init,
-        add_methods,
-        add_predict,
-        add_report,
-        add_train,
+    from fedminmax.cli import (
+        advise,
+        compare,
+        evaluate,
+        export,
+        federation,
+        init,
+        methods,
+        predict,
+        report,
+        reproduce,
+        site,
+        train,
+        watch,
     )
-    from fedminmax.cli.arguments.watch import add_watch
 
     parser = OneLineParser(
         prog="fedminmax",
@@ -48,19 +68,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
-    add_reproduce(commands)
-    add_init(commands)
-    add_advise(commands)
-    add_report(commands)
-    add_train(commands)
-    add_watch(commands)
-    add_evaluate(commands)
-    add_predict(commands)
-    add_export(commands)
-    add_federation(commands)
-    add_site(commands)
-    add_compare(commands)
-    add_methods(commands)
+    for command in (
+        *(reproduce, init, advise, report, train, watch, evaluate, predict, export),
+        *(federation, site, compare, methods),
+    ):
+        command.add_to(commands)
     return parser
 
 

@@ -25,7 +25,7 @@ class Overrides:
     certify: bool = False
     secure_aggregation: bool | None = None
     tensorboard: bool = False
-    mlflow: str | None = None
+    mlflow_uri: str | None = None
 
     def apply(self, config: TableConfig) -> TableConfig:
         """Return the configuration with these settings; refuse what it does not allow."""
@@ -51,7 +51,7 @@ class Overrides:
                 certify=self.certify or method.certify,
             ),
             logging=LoggingSection(
-                self.tensorboard or logging.tensorboard, self.mlflow or logging.mlflow
+                self.tensorboard or logging.tensorboard, self.mlflow_uri or logging.mlflow_uri
             ),
         )
         _check_validation(changed)

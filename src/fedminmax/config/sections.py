@@ -168,10 +168,10 @@ class PrivacySection:
 
 @dataclass(frozen=True)
 class LoggingSection:
-    """[logging]: additional logs of rounds; mlflow is a tracking address."""
+    """[logging]: additional logs of rounds; ``mlflow_uri`` is a tracking address."""
 
     tensorboard: bool = False
-    mlflow: Name | None = None
+    mlflow_uri: Name | None = None
 
 
 NO_LOGGING = LoggingSection()

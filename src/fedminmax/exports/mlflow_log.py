@@ -33,7 +33,7 @@ class MlflowLog:
             self._run = _run_of(folder, self._client, options)
         except (MlflowException, ImportError) as error:
             raise InputError(
-                f"mlflow = '{address}' cannot be used ({_reason(error)}); give an address such as "
+                f"mlflow_uri = '{address}' cannot be used ({_reason(error)}); give one such as "
                 "sqlite:///mlflow.db, or omit it"
             ) from error
 
@@ -78,7 +78,7 @@ def log_model(address: str, folder: Path) -> None:
         except MlflowException as error:
             raise InputError(
                 f"MLflow did not accept the model ({_reason(error)}); the run folder has it: "
-                f"fedminmax export {folder} --mlflow FOLDER"
+                f"fedminmax export {folder} --mlflow-model FOLDER"
             ) from error
 
 

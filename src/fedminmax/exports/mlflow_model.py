@@ -31,7 +31,7 @@ def write_mlflow(folder: Path, model: Path) -> None:
     if folder.exists() and not is_empty and not (folder / MLFLOW_MARK).is_file():
         raise InputError(
             f"{folder} exists and is not an MLflow model (it has no file {MLFLOW_MARK}), so it is "
-            "not replaced; give another --mlflow"
+            "not replaced; give another --mlflow-model"
         )
     # A damaged file is found here, not where it is served.
     load_model(model)

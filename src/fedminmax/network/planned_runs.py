@@ -18,10 +18,10 @@ from fedminmax.network.wire.plan import (
     NetworkPlan,
     PlannedRun,
     SecureAggregation,
-    SiteRules,
     packages_of,
     threshold_for,
 )
+from fedminmax.network.wire.site_rules import SiteRules
 
 RATE = "learning_rate"
 SAFE = "safe"

@@ -275,10 +275,10 @@ def train_table(
                 seconds=so_far.seconds,
                 certified=certified,
             )
-            if job.config.logging.mlflow:
+            if job.config.logging.mlflow_uri:
                 from fedminmax.exports.mlflow_log import log_model
 
-                log_model(job.config.logging.mlflow, run.folder)
+                log_model(job.config.logging.mlflow_uri, run.folder)
             # From now on the results say all that.
             (run.folder / PLANNED_FILE).unlink(missing_ok=True)
 
@@ -322,8 +322,8 @@ def _further_sinks(
 
         board = TensorBoardLog(run.folder / "tensorboard", groups, start)
         yield stack.enter_context(closing(board))
-    if job.config.logging.mlflow:
+    if job.config.logging.mlflow_uri:
         from fedminmax.exports.mlflow_log import MlflowLog
 
-        tracked = MlflowLog(job.config.logging.mlflow, run.folder, groups, run.options)
+        tracked = MlflowLog(job.config.logging.mlflow_uri, run.folder, groups, run.options)
         yield stack.enter_context(closing(tracked))

@@ -82,7 +82,7 @@ def compare_first_rounds(
         if not largest <= TOLERANCES[name]:
             raise InputError(
                 f"the first rounds of FedMinMax differ by {largest:.1e} in {name} between "
-                "settings, more than rounding explains; run every setting (without --follow)"
+                "settings, more than rounding explains; run every setting (without --reuse-lemma2)"
             )
     settings = [plan.setting for plan in plans]
     found = OneTrajectory(settings[0], tuple(settings[1:]), rounds, rows, differences)
@@ -119,7 +119,7 @@ def write_one_trajectory(folder: Path, found: OneTrajectory) -> None:
 
 
 def read_one_trajectory(folder: Path) -> OneTrajectory | None:
-    """Read the comparison that a call with --follow wrote, if any."""
+    """Read the comparison that a call with --reuse-lemma2 wrote, if any."""
     path = folder / "one_trajectory.json"
     if not path.exists():
         return None
@@ -127,4 +127,6 @@ def read_one_trajectory(folder: Path) -> OneTrajectory | None:
         content = json.loads(path.read_text())
         return OneTrajectory(**(content | {"followers": tuple(content["followers"])}))
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{path} is damaged; remove it and run with --follow again") from error
+        raise InputError(
+            f"{path} is damaged; remove it and run with --reuse-lemma2 again"
+        ) from error

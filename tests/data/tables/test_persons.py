@@ -133,7 +133,16 @@ def test_init_names_the_column_and_files_to_measure_need_none(
 ) -> None:
     with_patients(tmp_path)
     monkeypatch.chdir(tmp_path)
-    words = ["--target", "ill", "--groups", "sex", "--person", "patient", "--out", "own.toml"]
+    words = [
+        "--target",
+        "ill",
+        "--groups",
+        "sex",
+        "--person-column",
+        "patient",
+        "--out",
+        "own.toml",
+    ]
     run_here("init", *(f"{site}.csv" for site in SITES), *words)
     schema = read_config("own.toml").schema
     assert schema.person_column == "patient"

@@ -15,7 +15,8 @@ from fedminmax.network.server import agreement as agreement_module
 from fedminmax.network.server.agreement import AGREEMENT_FILE, agree, read_agreement
 from fedminmax.network.server.run import run_folder, run_plan
 from fedminmax.network.wire.messages import vector_to_bytes
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SiteRules
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.complaints import complaint_of
 from tests.network.network_problem import AT_ONCE, SITES, DirectTransport, plan_of, write_tables
@@ -143,7 +144,7 @@ def test_an_invented_group_of_one_row_stops_the_run_before_it_begins(
 
 
 def test_a_group_of_refused_sites_alone_stops_the_run(config: TableConfig, tmp_path: Path) -> None:
-    plan = job(config, site_rules=replace(AT_ONCE, minimum_group=1))
+    plan = job(config, site_rules=replace(AT_ONCE, abort_below=1))
     outcome = run_plan(plan, Telling(tmp_path, invent_a_group), tmp_path / "run")
     assert outcome.error is not None
     assert "no remaining site has group 'Invented' (south counts other groups" in outcome.error

@@ -244,7 +244,7 @@ def test_a_site_hides_groups_with_few_held_out_rows(config: TableConfig, tmp_pat
     small, large = sorted(rows["south"])
     assert 0 < small < large
     transport = DirectTransport(tmp_path)
-    settings = SiteSettings(tmp_path / "south.csv", minimum_group=small + 1)
+    settings = SiteSettings(tmp_path / "south.csv", suppress_below=small + 1)
     transport.sites["south"] = Site("south", settings, tmp_path, SITES)
     found, silent = measured_by(transport, config, tmp_path)
     assert silent == {}

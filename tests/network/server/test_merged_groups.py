@@ -84,7 +84,7 @@ def test_training_equals_that_of_tables_merged_by_hand(tmp_path: Path) -> None:
 
 
 def test_no_message_has_the_name_of_a_small_group(tmp_path: Path) -> None:
-    site_rules = replace(AT_ONCE, minimum_group=1)
+    site_rules = replace(AT_ONCE, abort_below=1)
     plan = replace(job(write_small_groups(tmp_path)), site_rules=site_rules)
     silent, open_hearted = (ListeningTransport(tmp_path, merge=merge) for merge in (True, False))
     assert run_plan(plan, silent, tmp_path / "run").error is None

@@ -19,7 +19,8 @@ from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import sums_from_bytes, sums_to_bytes
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SiteRules
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training import checkpoint as resumable
 from fedminmax.training.checkpoint import Written, checkpoint_paths, save_checkpoint
 from fedminmax.training.progress import Progress
@@ -209,7 +210,7 @@ def test_local_training_of_a_network_is_compared_with_the_others(
 ) -> None:
     """How far it goes has no limit that is known beforehand."""
     config = read_config(write_tables(tmp_path))
-    site_rules = replace(AT_ONCE, largest_step_ratio=ratio)
+    site_rules = replace(AT_ONCE, max_step_ratio=ratio)
     plan = plan_of(config, [PlannedRun("fedavg", {"epochs": "1"}, 2)], site_rules)
     plan = replace(plan, model=ModelSection("mlp", (3,), "brier"))
     transport = FaultyTransport(tmp_path, spoiled(lambda r: replace(r, step=r.step * 1e7)))
@@ -234,7 +235,7 @@ def test_the_only_site_of_a_group_is_not_left_out_but_stops_the_run(tmp_path: Pa
 
 
 def test_a_late_site_is_left_out_for_some_rounds_and_then_asked_again(tmp_path: Path) -> None:
-    plan = job(tmp_path, rounds=6, site_rules=replace(AT_ONCE, rounds_left_out=2))
+    plan = job(tmp_path, rounds=6, site_rules=replace(AT_ONCE, skip_rounds=2))
     transport = FaultyTransport(tmp_path, too_late)
     transport.wrong_questions = range(2, 3)
     run_plan(plan, transport, tmp_path / "run")
@@ -256,7 +257,7 @@ def test_a_late_site_is_asked_first_whether_it_is_there(tmp_path: Path) -> None:
 
         asked_present: list[str] = []  # noqa: RUF012 - one instance
 
-    plan = job(tmp_path, rounds=13, site_rules=replace(AT_ONCE, rounds_left_out=1))
+    plan = job(tmp_path, rounds=13, site_rules=replace(AT_ONCE, skip_rounds=1))
     transport = GoneForAWhile(tmp_path, too_late)
     transport.wrong_questions = range(2, 3)
     assert run_plan(plan, transport, tmp_path / "run").error is None
@@ -393,7 +394,7 @@ def test_a_changed_table_is_refused_when_a_run_goes_on(tmp_path: Path) -> None:
             lambda table: SiteSettings(table, columns=("age", "sex", "ill")),
             "column 'ward' is not among those",
         ),
-        (lambda table: SiteSettings(table, minimum_group=30), "fewer than 30 rows here"),
+        (lambda table: SiteSettings(table, suppress_below=30), "fewer than 30 rows here"),
     ],
 )
 def test_a_site_refuses_what_its_policy_forbids(

@@ -27,7 +27,8 @@ from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.checks import check_validation
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import losses_from_bytes, losses_to_bytes
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SiteRules, digest_of
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, digest_of
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from fedminmax.training.train import Round
 from tests.complaints import complaint_of
@@ -49,7 +50,7 @@ class Open(DirectTransport):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         for site in self.sites.values():
-            site._settings = replace(site._settings, minimum_group=1)
+            site._settings = replace(site._settings, suppress_below=1)
 
 
 @pytest.fixture
@@ -146,13 +147,13 @@ def test_losses_that_no_rows_have(loss: float, squares: float, count: int) -> No
 def test_a_site_sets_nothing_aside_of_a_group_with_too_few_rows(
     plan: NetworkPlan, tmp_path: Path
 ) -> None:
-    settings = SiteSettings(tmp_path / "north.csv", minimum_group=1)
+    settings = SiteSettings(tmp_path / "north.csv", suppress_below=1)
     free = read_rows(plan, settings, "north")
     assert free.validation is not None
     counts = np.bincount(free.validation.group)
     assert counts.min() > 1
     least = int(counts.min()) + 1
-    held = read_rows(plan, replace(settings, minimum_group=least), "north")
+    held = read_rows(plan, replace(settings, suppress_below=least), "north")
     assert held.validation is not None
     assert np.bincount(held.validation.group, minlength=2).tolist() == [
         int(count) if count >= least else 0 for count in counts

@@ -11,7 +11,7 @@ from fedminmax.network.server.transport import (
     Attendance,
     wait_for_all,
 )
-from fedminmax.network.wire.plan import SiteRules
+from fedminmax.network.wire.site_rules import SiteRules
 
 SECONDS_OF_A_LOOK = 2.0
 
@@ -87,7 +87,7 @@ def test_a_late_answer_of_one_that_was_given_up_is_dropped() -> None:
 
 def test_a_site_that_misses_again_is_left_out_for_twice_as_many_rounds() -> None:
     """Gone for good, it is asked in 7 of 900 rounds instead of every 11th."""
-    attendance = Attendance(SiteRules(rounds_left_out=10))
+    attendance = Attendance(SiteRules(skip_rounds=10))
     asked = []
     for number in range(1, 901):
         if "a" not in attendance.away(number):
@@ -99,7 +99,7 @@ def test_a_site_that_misses_again_is_left_out_for_twice_as_many_rounds() -> None
 
 
 def test_a_site_that_is_back_begins_anew() -> None:
-    attendance = Attendance(SiteRules(rounds_left_out=2))
+    attendance = Attendance(SiteRules(skip_rounds=2))
     for number in (1, 4):
         assert attendance.away(number) == {}
         attendance.missed("a", number)
@@ -114,7 +114,7 @@ def test_a_site_that_is_back_begins_anew() -> None:
 
 
 def test_how_long_a_site_may_take_follows_its_own_times() -> None:
-    attendance = Attendance(SiteRules(seconds_per_answer=600.0))
+    attendance = Attendance(SiteRules(reply_timeout=600.0))
     assert attendance.seconds_for("slow") == 600.0
     attendance.came("slow", 20.0)
     attendance.came("slow", 1.0)
@@ -126,7 +126,7 @@ def test_how_long_a_site_may_take_follows_its_own_times() -> None:
 
 
 def test_nobody_takes_longer_than_the_run_would_wait() -> None:
-    attendance = Attendance(SiteRules(seconds_per_answer=600.0, give_up_after=120.0))
+    attendance = Attendance(SiteRules(reply_timeout=600.0, round_timeout=120.0))
     assert attendance.seconds_for("new") == 120.0
-    impatient = Attendance(SiteRules(seconds_per_answer=5.0, give_up_after=1.0))
+    impatient = Attendance(SiteRules(reply_timeout=5.0, round_timeout=1.0))
     assert impatient.seconds_for("new") == 5.0

@@ -14,7 +14,8 @@ from fedminmax.network.site.policy import read_rows
 from fedminmax.network.site.preview import agree_to
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SiteRules
+from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.site_rules import SiteRules
 from tests.network.network_problem import SITES, write_tables
 
 Change = Callable[[NetworkPlan], NetworkPlan]
@@ -24,7 +25,7 @@ ALLOWED: dict[str, Change] = {
     "the same": lambda plan: plan,
     "another name": lambda plan: replace(plan, run="again"),
     "fewer sites": lambda plan: replace(plan, sites=("north", "west")),
-    "more site_rules": lambda plan: replace(plan, site_rules=SiteRules(give_up_after=1.0)),
+    "more site_rules": lambda plan: replace(plan, site_rules=SiteRules(round_timeout=1.0)),
     "fewer rounds": lambda plan: replace(plan, runs=(replace(plan.runs[0], rounds=2),)),
 }
 REFUSED: dict[str, Change] = {

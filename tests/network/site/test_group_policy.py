@@ -34,7 +34,7 @@ GROUPS = st.lists(st.integers(0, len(KEYS) - 1), max_size=40)
 
 
 def settings(minimum: int, small: SmallGroups = SmallGroups.MERGE) -> SiteSettings:
-    return SiteSettings(Path("hospital.csv"), minimum_group=minimum, small_groups=small)
+    return SiteSettings(Path("hospital.csv"), suppress_below=minimum, small_groups=small)
 
 
 def rows_of(groups: list[int]) -> ParsedRows:

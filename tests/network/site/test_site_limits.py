@@ -229,7 +229,7 @@ def test_sites_that_the_authority_did_not_sign_are_refused(tmp_path: Path) -> No
 
 def test_the_rows_behind_the_figures_are_listed_at_the_site_alone(tmp_path: Path) -> None:
     plan = replace(job(tmp_path), held_out=0.25)
-    asked = AskedSite(tmp_path, plan, SiteSettings(tmp_path / "north.csv", minimum_group=1))
+    asked = AskedSite(tmp_path, plan, SiteSettings(tmp_path / "north.csv", suppress_below=1))
     asked.begin()
     (path,) = (tmp_path / "kept").glob("held_out-*.json")
     listed = json.loads(path.read_text())

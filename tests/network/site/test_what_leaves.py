@@ -15,7 +15,8 @@ from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.site.policy import read_rows
 from fedminmax.network.site.preview import check_site, max_parameters
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import SiteRules, task_of
+from fedminmax.network.wire.plan import task_of
+from fedminmax.network.wire.site_rules import SiteRules
 from tests.network.network_problem import SITES, write_tables
 
 
@@ -25,7 +26,7 @@ def config(tmp_path: Path) -> TableConfig:
 
 
 def leaves(config: TableConfig, folder: Path, minimum: int = 1) -> str:
-    settings = SiteSettings(folder / "north.csv", minimum_group=minimum)
+    settings = SiteSettings(folder / "north.csv", suppress_below=minimum)
     return "\n".join(check_site(config, settings, "north").leaves)
 
 
@@ -96,7 +97,7 @@ def test_sums_by_group_are_said_and_groups_whose_rows_they_nearly_show(
     (tmp_path / "north.csv").write_text("".join(men + women[:8]))
     few = leaves(config, tmp_path)
     assert "'Female': here at most as many rows as the 7 columns" in few
-    assert "--minimum-group 8 keeps" in few
+    assert "--suppress-below 8 keeps" in few
     network = leaves(replace(config, model=ModelSection("mlp", (7,), "brier")), tmp_path)
     assert "curvature" not in network
 

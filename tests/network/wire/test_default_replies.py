@@ -19,7 +19,6 @@ from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.wire.checks import (
-    MAX_STEP_RATIO,
     StepLength,
     check_losses,
     check_reply,
@@ -27,6 +26,7 @@ from fedminmax.network.wire.checks import (
 )
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import PlannedRun
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.testing import case_of
 from fedminmax.testing.replies import check_the_network_takes_its_replies
 from fedminmax.training.simulation import Simulation
@@ -117,4 +117,4 @@ def test_a_step_far_longer_than_the_others_is_refused() -> None:
     steps = {
         name: check(method, order, number, replies[number]) for number, name in enumerate(SITES)
     }
-    assert list(too_large(steps, MAX_STEP_RATIO)) == [SITES[1]]
+    assert list(too_large(steps, SiteRules().max_step_ratio)) == [SITES[1]]

@@ -62,7 +62,7 @@ def test_a_sites_settings_come_back_with_the_path_beside_them(tmp_path: Path) ->
         columns=("age", "sex"),
         plan="0123",
         max_rounds=7,
-        minimum_group=10,
+        suppress_below=10,
         small_groups=SmallGroups.MERGE,
     )
     path = tmp_path / "fedminmax.json"
@@ -75,7 +75,7 @@ def test_a_sites_settings_come_back_with_the_path_beside_them(tmp_path: Path) ->
     [
         ({"data": 3}, "data"),
         ({"data": "hospital.csv", "minimum_gruop": 10}, "minimum_gruop"),
-        ({"data": "hospital.csv", "minimum_group": 0}, "minimum_group"),
+        ({"data": "hospital.csv", "suppress_below": 0}, "suppress_below"),
         ({"data": "hospital.csv", "small_groups": "hide"}, "small_groups"),
     ],
 )

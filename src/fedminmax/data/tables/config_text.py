@@ -240,7 +240,7 @@ def _model(proposal: Proposal) -> Iterator[str]:
     yield "# Where else each round is written."
     yield "# [logging]"
     yield "# tensorboard = true"
-    yield '# mlflow = "sqlite:///mlflow.db"'
+    yield '# mlflow_uri = "sqlite:///mlflow.db"'
 
 
 def _list(key: str, entries: Sequence[str]) -> Iterator[str]:

@@ -72,7 +72,7 @@ README = """# {site}: taking part in a federation
 
 1. Install: `pip install 'fedminmax[cli,flare]'`
 2. Look at what would leave your site, before anything is sent:
-   `fedminmax site check --kit . --data YOUR_TABLE.csv --minimum-group 20`
+   `fedminmax site check --kit . --data YOUR_TABLE.csv --suppress-below 20`
    (fedminmax.toml in this folder says which columns are read, and how; if it is not here, the
    coordinator sends it to you)
 3. Take part: `fedminmax site start --kit .` - end it with Ctrl-C at any time.
@@ -90,7 +90,7 @@ README = """# {site}: taking part in a federation
   of these scores.
 
 {seen} Groups with fewer rows than
-`--minimum-group` are not disclosed: your site then takes no part, or, with `--small-groups merge`,
+`--suppress-below` are not disclosed: your site then takes no part, or, with `--small-groups merge`,
 puts them into one group. This policy is noted in local/fedminmax.json.
 
 ## What does not

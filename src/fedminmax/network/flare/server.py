@@ -40,7 +40,7 @@ class FlareServer:
         results = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / RESULTS_FOLDER
         engine = collab.fl_ctx.get_engine()
         engine.register_app_command(NEWS_TOPIC, report_progress, ProgressReporter(plan, folder))
-        agreed = plan.site_rules.seconds_per_answer
+        agreed = plan.site_rules.reply_timeout
 
         def ask(
             sites: Sequence[str],

@@ -319,7 +319,7 @@ def _check_small_groups(
 
     Groups that the configuration treats as small do not play.
     """
-    least = plan.site_rules.minimum_group
+    least = plan.site_rules.abort_below
     counts = {site: encoding.count(own.group_counts) for site, own in summaries.items()}
     for number, key in enumerate(encoding.groups):
         rows = sum(own[number] for own in counts.values())
@@ -329,7 +329,7 @@ def _check_small_groups(
                 f"group '{group_name(key, plan.schema)}' has {rows:,} training rows in all, at "
                 f"{', '.join(having)}, fewer than {least}: raise minimum_size or set small in "
                 "[groups], let its sites merge small groups, list the values of groups in the "
-                "configuration, or lower --minimum-group"
+                "configuration, or lower --abort-below"
             )
 
 

@@ -192,7 +192,7 @@ class RemoteFederation:
         limits = row_limits(self._layers, order.parameters, task.loss, task.ridge)
         sent = SentOrder(method, order, message, wanted, limits)
         self._notes.bytes_out += len(message)
-        deadline = time.monotonic() + site_rules.give_up_after
+        deadline = time.monotonic() + site_rules.round_timeout
         replies: dict[str, ValidReply] = {}
         invited = self._sites_to_ask(wanted, order.key.round)
         while True:
@@ -201,7 +201,7 @@ class RemoteFederation:
             self._false.update(false.keys())
             replies |= good
             steps = {site: reply.step for site, reply in replies.items()}
-            false |= too_large(steps, site_rules.largest_step_ratio)
+            false |= too_large(steps, site_rules.max_step_ratio)
             self._notes.refused |= false
             self._check_groups_left(false, order)
             replies = {site: reply for site, reply in replies.items() if site not in false}
@@ -212,7 +212,7 @@ class RemoteFederation:
             short = self._too_few(order.key.round, f"{len(replies)} of {len(wanted)}", enough)
             if time.monotonic() > deadline:
                 raise TooFewSitesError(
-                    f"{short}; stopped after {site_rules.give_up_after:g} seconds, everything is "
+                    f"{short}; stopped after {site_rules.round_timeout:g} seconds, everything is "
                     "saved: resume the run when they are back"
                 )
             write_text(self._notice, f"{short}; waiting for them")

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from fedminmax.core.messages import NOT_ROUNDED, SumRounding
-from fedminmax.network.wire.plan import SiteRules
+from fedminmax.network.wire.site_rules import SiteRules
 
 # How long a site may take to reply to a presence check.
 PRESENCE_TIMEOUT = 5.0
@@ -150,10 +150,10 @@ class Attendance:
 
     def seconds_for(self, site: str) -> float:
         """Return how long this site may take for an answer."""
-        limit = self._site_rules.give_up_after
+        limit = self._site_rules.round_timeout
         if site in self._longest:
             limit = min(limit, SLOWEST_FACTOR * self._longest[site])
-        return min(self._site_rules.seconds_per_answer, max(MIN_SECONDS, limit))
+        return min(self._site_rules.reply_timeout, max(MIN_SECONDS, limit))
 
     def came(self, site: str, seconds: float) -> None:
         """Note that a site answered after so long."""
@@ -168,5 +168,5 @@ class Attendance:
             self._missed_in[site] = number
 
     def _next_round(self, site: str) -> int:
-        left_out: int = self._site_rules.rounds_left_out * 2 ** (self._misses[site] - 1)
+        left_out: int = self._site_rules.skip_rounds * 2 ** (self._misses[site] - 1)
         return self._missed_in[site] + left_out + 1

@@ -47,10 +47,10 @@ def within_policy(rows: SiteRows, schema: Schema, settings: SiteSettings) -> Sit
     The reason is sent to the server, so it names no group.
     """
     if settings.small_groups is SmallGroups.MERGE:
-        return _merge(rows, schema, settings.minimum_group)
+        return _merge(rows, schema, settings.suppress_below)
     if small_groups(rows.train, settings):
         raise RefusedError(
-            f"a group has fewer than {settings.minimum_group} rows here, and this site's policy "
+            f"a group has fewer than {settings.suppress_below} rows here, and this site's policy "
             "does not disclose smaller groups"
         )
     return rows
@@ -59,7 +59,7 @@ def within_policy(rows: SiteRows, schema: Schema, settings: SiteSettings) -> Sit
 def small_groups(train: ParsedRows, settings: SiteSettings) -> tuple[GroupKey, ...]:
     """Return the groups with too few training rows for the site to disclose."""
     counts = group_counts(train)
-    return tuple(key for key, count in counts.items() if count < settings.minimum_group)
+    return tuple(key for key, count in counts.items() if count < settings.suppress_below)
 
 
 def rows_to_measure(
@@ -72,7 +72,8 @@ def rows_to_measure(
     """
     counts = group_counts(held_out)
     reported = [
-        key in known and counts.get(key, 0) >= settings.minimum_group for key in held_out.group_keys
+        key in known and counts.get(key, 0) >= settings.suppress_below
+        for key in held_out.group_keys
     ]
     return held_out.take(np.flatnonzero(np.array(reported, dtype=bool)[held_out.group]))
 
@@ -160,7 +161,7 @@ def with_validation(
         train, plan.validation, seed=plan.seed, site=owner, purpose=Purpose.VALIDATION
     )
     counts = np.bincount(train.group[drawn], minlength=len(train.group_keys))
-    drawn = drawn[counts[train.group[drawn]] >= settings.minimum_group]
+    drawn = drawn[counts[train.group[drawn]] >= settings.suppress_below]
     left = np.setdiff1d(np.arange(len(train)), drawn)
     own = train.take(left) if len(drawn) else train
     return replace(rows, train=own, validation=train.take(drawn))

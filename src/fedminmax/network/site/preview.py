@@ -39,8 +39,9 @@ from fedminmax.network.site.policy import (
 )
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
-from fedminmax.network.wire.plan import PlannedRun, SiteRules, digest_of
+from fedminmax.network.wire.plan import PlannedRun, digest_of
 from fedminmax.network.wire.plan_checks import masking_fault, privacy_fault
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.certify import MAX_ROUNDS, PROVER
 
 BYTES_PER_NUMBER = 4
@@ -171,7 +172,7 @@ def _sums_by_group(
         names = quoted([group_name(key, schema) for key in sort_groups(few, schema)])
         yield (
             f"{names}: here at most as many rows as the {columns:,} columns that a row may have. "
-            "Products summed over so few rows nearly reveal the rows themselves; --minimum-group "
+            "Products summed over so few rows nearly reveal the rows themselves; --suppress-below "
             f"{columns + 1} keeps such groups from being disclosed"
         )
 
@@ -239,7 +240,7 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
     small = sort_groups(small_groups(own.train, settings), schema)
     if small and settings.small_groups is SmallGroups.REFUSE:
         raise InputError(
-            f"group '{group_name(small[0], schema)}' has fewer than {settings.minimum_group} rows "
+            f"group '{group_name(small[0], schema)}' has fewer than {settings.suppress_below} rows "
             "here, and this site's policy does not disclose smaller groups; merge them with "
             "--small-groups merge, or do not take part"
         )

@@ -204,7 +204,7 @@ def read_own_ledger(path: Path) -> list[Spent]:
 
 def reading_rules(settings: SiteSettings) -> str:
     """Return what decides which rows of the same file a site discloses, and in which groups."""
-    return repr((settings.file_format, settings.small_groups.value, settings.minimum_group))
+    return repr((settings.file_format, settings.small_groups.value, settings.suppress_below))
 
 
 def table_digest(settings: SiteSettings) -> str:

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 
 from fedminmax.config.file_format import NO_CHANGES, FormatChanges
 from fedminmax.core.errors import InputError
-from fedminmax.network.wire.plan import MINIMUM_SITES
+from fedminmax.network.wire.site_rules import MINIMUM_SITES
 
 SETTINGS_FILE = "fedminmax.json"
 
@@ -29,7 +29,7 @@ class SiteSettings:
 
     ``plan`` is the digest of what the site agreed to take part in, for at most ``max_rounds``
     rounds in each run; ``columns`` are the columns that may be read; None allows any. A group with
-    fewer training rows than ``minimum_group`` is not disclosed: depending on ``small_groups``, the
+    fewer training rows than ``suppress_below`` is not disclosed: depending on ``small_groups``, the
     site refuses to take part, or merges such groups into one. The site does not take part in runs
     that may continue with fewer than ``minimum_sites`` sites; it takes part in at most ``max_runs``
     runs on the same table, and where sums are not masked answers at most ``max_answers`` different
@@ -46,7 +46,7 @@ class SiteSettings:
     columns: tuple[str, ...] | None = None
     plan: str | None = None
     max_rounds: int | None = None
-    minimum_group: Annotated[int, Field(ge=1)] = 1
+    suppress_below: Annotated[int, Field(ge=1)] = 1
     small_groups: SmallGroups = SmallGroups.REFUSE
     minimum_sites: Annotated[int, Field(ge=1)] = MINIMUM_SITES
     max_runs: Annotated[int, Field(ge=1)] = 20

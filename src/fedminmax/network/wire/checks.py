@@ -39,7 +39,6 @@ from fedminmax.methods.shared.expected_reply import (
 )
 from fedminmax.network.wire.codec import RefusedError, check_finite
 
-MAX_STEP_RATIO = 1000.0
 MIN_TO_COMPARE = 3
 # Margins for rounding in single precision: of exact values, and of limits.
 ROUNDING = 1e-4

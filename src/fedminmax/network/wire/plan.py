@@ -25,12 +25,8 @@ from fedminmax.data.strata import max_held_out
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
 from fedminmax.methods.method import AnyMethod
-from fedminmax.network.wire.checks import MAX_STEP_RATIO
+from fedminmax.network.wire.site_rules import DEFAULT_RULES, SiteRules
 
-MAX_ROWS = 10**9
-FEWEST_ROWS = 5
-# With fewer than two sites the results are those of one site alone.
-MINIMUM_SITES = 2
 # Stands for all sites if sums are masked; no site has a space in its name.
 ALL_SITES = "all sites"
 MIN_MASKED_SITES = 3
@@ -74,26 +70,6 @@ class PlannedRun:
         if method.learning_rate is not None:
             return method
         return replace(method, learning_rate=MAX_NETWORK_RATE)  # type: ignore[type-var]
-
-
-@dataclass(frozen=True)
-class SiteRules:
-    """How the server handles sites that do not reply, or send invalid replies.
-
-    With fewer than ``minimum_sites`` valid replies it retries until ``give_up_after`` seconds have
-    passed. A site that was too late is asked again after ``rounds_left_out`` rounds. A site that
-    reports more than ``max_rows`` training rows is refused. A group with fewer training rows in
-    total than ``minimum_group`` stops the run before its first round: it would dominate minimax.
-    """
-
-    seconds_per_answer: float = 600.0
-    _: KW_ONLY
-    minimum_sites: int = MINIMUM_SITES
-    rounds_left_out: int = 10
-    give_up_after: float = 3600.0
-    largest_step_ratio: float = MAX_STEP_RATIO
-    max_rows: int = MAX_ROWS
-    minimum_group: int = FEWEST_ROWS
 
 
 @dataclass(frozen=True)
@@ -147,7 +123,7 @@ class NetworkPlan:
     seed: int
     format: FileFormat = PLAIN
     precision: Precision = Precision.FLOAT32
-    site_rules: SiteRules = SiteRules()
+    site_rules: SiteRules = DEFAULT_RULES
     validation: float = 0.0
     certify: bool = False
     packages: tuple[MethodPackage, ...] = ()
@@ -210,7 +186,7 @@ def digest_of(plan: NetworkPlan) -> str:
         runs=tuple(
             replace(run, rounds=0, patience=None, needs_patience=False) for run in plan.runs
         ),
-        site_rules=SiteRules(),
+        site_rules=DEFAULT_RULES,
         secure_aggregation=None
         if plan.secure_aggregation is None
         else replace(plan.secure_aggregation, threshold=0),

@@ -15,12 +15,7 @@ from fedminmax.core.text import counted
 from fedminmax.core.validation import MAX_SHARE
 from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
-from fedminmax.network.wire.plan import (
-    MIN_MASKED_SITES,
-    NetworkPlan,
-    plan_adapter,
-    threshold_for,
-)
+from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, plan_adapter, threshold_for
 
 MAX_PLAN_BYTES = 2**22
 # Names of runs become names of folders at the sites.

@@ -6,20 +6,22 @@
 During a run each round is shown as it arrives: risks, weights, and which sites answered or did not.
 """
 
+import argparse
 import hashlib
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rich.markup import escape
 
-from fedminmax.cli.commands.train import print_trained
+from fedminmax.cli.federation import site_rules_of
+from fedminmax.cli.options import overrides_of
 from fedminmax.cli.terminal import Display, display, highest_risks, say
+from fedminmax.cli.trained import print_trained
 from fedminmax.config.file_format import changes_between
-from fedminmax.config.overrides import Overrides
 from fedminmax.config.read import TableConfig
 from fedminmax.core.bound_text import upper_text
 from fedminmax.core.errors import InputError
@@ -40,15 +42,9 @@ from fedminmax.network.flare.session import (
 from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import (
-    MIN_MASKED_SITES,
-    MINIMUM_SITES,
-    UNMASKED_WORDS,
-    NetworkPlan,
-    SiteRules,
-    masked_words,
-)
+from fedminmax.network.wire.plan import MIN_MASKED_SITES, UNMASKED_WORDS, NetworkPlan, masked_words
 from fedminmax.network.wire.plan_checks import secure_aggregation_fault
+from fedminmax.network.wire.site_rules import MINIMUM_SITES
 from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.federation_record import (
     MEMORY,
@@ -130,50 +126,45 @@ def _warnings(entry: RoundRecord, groups: Sequence[str]) -> Iterator[str]:
         yield f"no site that answered has group '{groups[place]}': its weight is kept"
 
 
-@dataclass(frozen=True)
-class RunRequest:
-    """The options of one call; ``wait`` is how long to wait for server and sites, in seconds."""
-
-    config: Path
-    kit: Path
-    _: KW_ONLY
-    folder: Path
-    sites: tuple[str, ...] | None
-    site_rules: SiteRules
-    overrides: Overrides
-    wait: float
-
-
-def run_federation(request: RunRequest) -> None:
+def run_federation(options: argparse.Namespace) -> None:
     """Start a run, or continue the one in this folder."""
-    known = read_sites_of(request.kit)
-    sites = request.sites or known
+    members = read_sites_of(options.kit)
+    sites = tuple(options.sites or members)
     for site in sites:
-        if site not in known:
-            raise InputError(f"site '{site}' is not in this federation: {', '.join(known)}")
+        if site not in members:
+            raise InputError(f"site '{site}' is not in this federation: {', '.join(members)}")
         if sites.count(site) > 1:
             raise InputError(f"site '{site}' appears twice in --sites; name it once")
-    record = FederationRecord(
+    folder, record = run_folder_of(options), _record_of(options, sites)
+    record = with_masks_decided(folder, record, default=masked_by_default(options.kit))
+    _open_and_finish(folder, record, options.wait)
+
+
+def _record_of(options: argparse.Namespace, sites: tuple[str, ...]) -> FederationRecord:
+    return FederationRecord(
         "",
-        request.config.absolute(),
-        kit=request.kit.absolute(),
+        options.config.absolute(),
+        kit=options.kit.absolute() if "kit" in options else None,
         sites=sites,
-        site_rules=request.site_rules,
-        overrides=request.overrides,
+        site_rules=site_rules_of(options),
+        overrides=overrides_of(options),
     )
-    by_default = masked_by_default(request.kit)
-    record = with_masks_decided(request.folder, record, default=by_default)
-    _open_and_finish(request.folder, record, request.wait)
 
 
-def resume_run(folder: Path, wait: float) -> None:
+def run_folder_of(options: argparse.Namespace) -> Path:
+    """Return the run folder, by default named after the configuration."""
+    return options.out or Path("runs", f"{options.config.stem}-federation")
+
+
+def resume_run(options: argparse.Namespace) -> None:
     """Continue a run, whatever its state."""
-    _open_and_finish(folder, read_federation_record(folder), wait)
+    _open_and_finish(options.folder, read_federation_record(options.folder), options.wait)
 
 
-def stop_run(folder: Path, wait: float) -> None:
+def stop_run(options: argparse.Namespace) -> None:
     """Stop a run at the server."""
-    coordinator = _coordinator(folder, read_federation_record(folder), wait)
+    folder = options.folder
+    coordinator = _coordinator(folder, read_federation_record(folder), options.wait)
     say(f"{coordinator.stop(folder / PLACE)}; 'fedminmax federation resume {folder}' continues it")
 
 
@@ -218,46 +209,21 @@ def _coordinator(folder: Path, record: FederationRecord, wait: float) -> Coordin
     return Coordinator(record.kit, Unsupervised(), wait)
 
 
-@dataclass(frozen=True)
-class LocalRequest:
-    """The options of one call."""
-
-    config: Path
-    folder: Path
-    _: KW_ONLY
-    sites: int | None
-    site_rules: SiteRules
-    overrides: Overrides
-
-
-def run_local_federation(request: LocalRequest) -> None:
+def run_local_federation(options: argparse.Namespace) -> None:
     """Start server and sites, run the method, collect its results and stop all processes."""
-    blank = FederationRecord(
-        "",
-        request.config.absolute(),
-        kit=None,
-        sites=(),
-        site_rules=request.site_rules,
-        overrides=request.overrides,
-    )
+    folder, blank = run_folder_of(options), _record_of(options, ())
     config = blank.read_config()
     settings = _settings_of_sites(config)
-    if request.sites not in (None, len(settings)):
-        raise InputError(
-            f"--sites {request.sites}, but {request.config} has "
-            f"{counted(len(settings), 'site')}, "
-            "and each is a site; omit --sites, or change the sites"
-        )
     if config.privacy is not None:
-        check_limit(config, name_of_run(request.folder))
-    record = _with_masks_if_possible(request.folder, replace(blank, sites=tuple(settings)))
-    record = open_federation_run(request.folder, record)
-    _check_same_tables(request.folder, config)
-    if read_results(request.folder) is None:
-        _run(request.folder, record, record.read_config(), settings)
+        check_limit(config, name_of_run(folder))
+    record = _with_masks_if_possible(folder, replace(blank, sites=tuple(settings)))
+    record = open_federation_run(folder, record)
+    _check_same_tables(folder, config)
+    if read_results(folder) is None:
+        _run(folder, record, record.read_config(), settings)
     else:
-        say(f"{request.folder} is finished: nothing is trained again")
-    print_finished(request.folder)
+        say(f"{folder} is finished: nothing is trained again")
+    print_finished(folder)
 
 
 def _check_same_tables(folder: Path, config: TableConfig) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fedminmax import __version__
-from fedminmax.cli.commands.run_study import Call, print_status, show_ticks
+from fedminmax.cli.study_runs import Call, print_status, show_ticks
 from fedminmax.cli.terminal import print_table, say, wide_console
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_json, write_text
@@ -71,7 +71,7 @@ def compare(
     if call.status_only:
         print_status(plans, own, call)
         return
-    shown = Reveals.SUMS if options.secure_aggregation else Reveals.OWN_VECTOR
+    shown = Reveals.SUMS if options.sums_only else Reveals.OWN_VECTOR
     plans, skipped = _usable(plans, check_comparison(study, plans, shown), options.methods)
     claim_folder(folder, {"version": __version__} | own)
     ticks = finish_comparison(study, plans, folder, call.budget or math.inf)

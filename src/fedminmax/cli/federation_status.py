@@ -1,8 +1,8 @@
 """`fedminmax federation status`: the server, its sites and its runs, in a table or as JSON."""
 
+import argparse
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 from fedminmax.cli.terminal import highest_risks, print_table, wide_console
@@ -10,11 +10,11 @@ from fedminmax.network.flare.federation_file import read_sites_of
 from fedminmax.network.flare.session import FederationStatus, RunStatus, federation_status
 
 
-def show_status(kit: Path, wait: float, *, as_json: bool) -> None:
+def show_status(options: argparse.Namespace) -> None:
     """Ask the server for its sites and runs with a person's kit, and print them."""
-    sites = read_sites_of(kit)
-    status = federation_status(kit, wait)
-    if as_json:
+    sites = read_sites_of(options.kit)
+    status = federation_status(options.kit, options.wait)
+    if options.json:
         print(json.dumps(_as_json(status, sites)))
         return
     console = wide_console()

@@ -5,13 +5,14 @@ the coordinator as to the sites: a site that checked a configuration as masked r
 plan.
 """
 
+import argparse
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedminmax.cli.arguments.types import check_parents
+from fedminmax.cli.options import check_parents
 from fedminmax.config.overrides import Overrides
 from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
@@ -26,23 +27,22 @@ from fedminmax.network.flare.requests import read_requests
 from fedminmax.network.wire.plan import (
     MIN_MASKED_SITES,
     UNMASKED_WORDS,
-    SiteRules,
     masked_words,
     threshold_for,
 )
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation_record import FederationRecord, check_for_sites, plan_of
 
 AGREED_FILE = "fedminmax.toml"
 
 
-def create_federation(
-    file: Path, folder: Path, config: Path | None, requests: Path | None = None
-) -> None:
+def create_federation(options: argparse.Namespace) -> None:
     """Make the kits in a temporary folder and move them into place, with the configuration.
 
-    With ``requests``, a folder, all sites have made their keys themselves.
+    With a folder of requests, all sites have made their keys themselves.
     """
-    described = read_federation_file(file)
+    folder, config, requests = options.out, options.config, options.requests
+    described = read_federation_file(options.file)
     asked = NO_REQUESTS if requests is None else read_requests(requests, described.sites)
     by_default = len(described.sites) >= MIN_MASKED_SITES
     # The least sites in a total; None if sums are not masked.

@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from fedminmax.cli.commands.run_study import (
+from fedminmax.cli.study_runs import (
     Call,
     fashion_mnist,
     finish_with_bars,
@@ -113,20 +113,20 @@ def reproduce_fashion(
     call: Call,
     *,
     data_dir: Path | None,
-    follow: bool,
+    reuse_lemma2: bool,
     quick: bool,
 ) -> None:
     """Finish the selected runs and print the tables of all finished runs in the folder."""
     plans = fashion_plans(config, selection)
     fedminmax = [plan for plan in plans if plan.method.name == "FedMinMax"]
-    kept = [plan for plan in plans if not follow or _is_run(plan, fedminmax)]
+    kept = [plan for plan in plans if not reuse_lemma2 or _is_run(plan, fedminmax)]
     if call.status_only:
         print_status(kept, asdict(config), call)
         return
     study = FashionStudy(config, fashion_mnist(data_dir))
     open_study(study, kept, asdict(config), call)
     started = time.monotonic()
-    if follow and fedminmax:
+    if reuse_lemma2 and fedminmax:
         _compare(study, [plan for plan in fedminmax if plan.fold == fedminmax[0].fold], call)
     if call.budget is not None:
         call = replace(call, budget=max(0.0, call.budget - (time.monotonic() - started)))
@@ -135,7 +135,7 @@ def reproduce_fashion(
 
 
 def _is_run(plan: RunPlan, fedminmax: list[RunPlan]) -> bool:
-    """With --follow, FedMinMax runs only in its first setting."""
+    """With --reuse-lemma2, FedMinMax runs only in its first setting."""
     return plan not in fedminmax or plan.setting == fedminmax[0].setting
 
 

@@ -1,39 +1,56 @@
 """`fedminmax report`: from run folders to one page, and to figures for a paper."""
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedminmax import __version__
-from fedminmax.cli.arguments.types import check_new_file, check_parents
+from fedminmax.cli.options import Commands, add_command, check_new_file, check_parents
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_text
-from fedminmax.core.text import counted
-from fedminmax.report.page import (
-    build_report,
-    check_figures,
-    export_figures,
-    is_report,
-    render_report,
-)
-from fedminmax.report.read_run import read_runs
-from fedminmax.report.summary import render_summary
+
+REPORT_FILE = Path("report.html")
 
 
-def write_report(
-    folders: Sequence[Path],
-    out: Path,
-    figures: Path | None,
-    *,
-    force: bool,
-    summary: Path | None = None,
-) -> None:
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "report",
+        write_report,
+        short="write one HTML page about finished runs",
+        text="Write one HTML page about the run folders of 'fedminmax train': which group was "
+        "worst off, what it gained, which groups paid for it and how certain that is, with "
+        "figures, their numbers and all settings. The page needs no network.",
+        example="report runs/clinic --out clinic.html --figures figures",
+    )
+    add = parser.add_argument
+    add("runs", nargs="+", type=Path, metavar="RUN", help="a run folder; several are compared")
+    add("--out", type=Path, default=REPORT_FILE, metavar="FILE", help=f"({REPORT_FILE})")
+    add("--figures", type=Path, metavar="FOLDER", help="also write each figure as PNG and SVG")
+    add(
+        "--summary",
+        type=Path,
+        metavar="FILE",
+        help="also write one page for a board, which prints on one sheet; for one RUN",
+    )
+    add("--force", action="store_true", help="replace an earlier report and its figures")
+
+
+def write_report(options: argparse.Namespace) -> None:
     """Write the page and, if requested, a summary and the figures; print where they are."""
+    from fedminmax import __version__
+    from fedminmax.core.files import write_text
+    from fedminmax.core.text import counted
+    from fedminmax.report.page import build_report, check_figures, export_figures, render_report
+    from fedminmax.report.read_run import read_runs
+    from fedminmax.report.summary import render_summary
+
+    out, figures, summary, force = options.out, options.figures, options.summary, options.force
     _check_out(out, "--out", force=force)
     if summary is not None:
-        _check_summary(summary, out, folders, force=force)
+        _check_summary(summary, out, options.runs, force=force)
     if figures is not None:
         _check_folder(figures)
-    runs = read_runs(folders)
+    runs = read_runs(options.runs)
     report = build_report(runs)
     if figures is not None:
         check_figures(report.figures, figures, force=force)
@@ -55,6 +72,8 @@ def write_report(
 
 def _check_out(out: Path, option: str, *, force: bool) -> None:
     """Refuse to replace a file without --force, and any file that is not one of our reports."""
+    from fedminmax.report.page import is_report
+
     if out.is_dir():
         raise InputError(
             f"{out} is a folder; give a file such as {out / 'report.html'} with {option}"

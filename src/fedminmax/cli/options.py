@@ -9,9 +9,11 @@ and how validation rows choose the round.
 import argparse
 import math
 import re
+from collections.abc import Callable
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fedminmax.core.errors import InputError
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from fedminmax.config.file_format import FormatChanges
     from fedminmax.config.overrides import Overrides
 
+Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 NumberT = TypeVar("NumberT", int, float)
 SECONDS_IN = {"s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_PORT = 65535
@@ -48,6 +51,14 @@ def duration(text: str) -> float:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise argparse.ArgumentTypeError(f"'{text}' is not a time such as 90s, 30m, 2h or 1h30m")
     return sum(positive(number) * SECONDS_IN[unit] for number, unit in parts)
+
+
+def name_list(text: str) -> list[str]:
+    """Split a comma-separated list of names."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"'{text}' has an empty name; remove the comma")
+    return names
 
 
 def channel_pair(text: str) -> tuple[int, int]:
@@ -131,58 +142,77 @@ def format_changes(options: argparse.Namespace) -> "FormatChanges":
     from fedminmax.config.file_format import FormatChanges
 
     return FormatChanges(
-        options.delimiter,
-        options.encoding,
-        options.decimal,
-        options.thousands,
-        options.date_format,
+        **{name.name: getattr(options, name.name) for name in fields(FormatChanges)}
     )
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], None] | None = None,
+    *,
+    short: str,
+    text: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    """Add a command, or an action of one: its line in the list, its description, an example."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=short, description=text, epilog=f"example: fedminmax {example}"
+    )
+    parser.set_defaults(run=run or (lambda _: parser.print_help()))
+    return parser
+
+
+def deferred(module: str, function: str) -> Callable[[argparse.Namespace], None]:
+    """Return a command whose module in this room is imported when it runs: help is instant."""
+
+    def run(options: argparse.Namespace) -> None:
+        command = getattr(import_module(f"fedminmax.cli.{module}"), function)
+        command(options)
+
+    return run
 
 
 def overrides_of(options: argparse.Namespace) -> "Overrides":
     """Return what the options set instead of the configuration."""
     from fedminmax.config.overrides import Overrides
 
-    names = [field.name for field in fields(Overrides)]
-    return Overrides(**{name: getattr(options, name) for name in names if hasattr(options, name)})
+    names = {field.name for field in fields(Overrides)}
+    return Overrides(**{name: value for name, value in vars(options).items() if name in names})
 
 
-def add_gap(parser: argparse.ArgumentParser) -> None:
-    """Add the option to a command."""
-    parser.add_argument(
-        "--optimality-gap",
-        type=positive,
-        metavar="SHARE",
-        help="stop when the worst group's training risk is proved to be within this fraction of "
+def add_overrides(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add options that replace settings of the configuration, by their names in ``Overrides``."""
+    for name in names:
+        parser.add_argument(f"--{name.replace('_', '-')}", **OVERRIDES[name])
+
+
+OVERRIDES: dict[str, dict[str, Any]] = {
+    "rounds": {
+        "type": positive_int,
+        "metavar": "N",
+        "help": "instead of those in the configuration",
+    },
+    "validation": {
+        "type": not_negative,
+        "metavar": "SHARE",
+        "help": "share of each site's training rows to choose the round by (0.1 for an mlp, else "
+        "0)",
+    },
+    "patience": {
+        "type": positive_int,
+        "metavar": "N",
+        "help": "stop after N consecutive rounds without improvement on validation rows",
+    },
+    "optimality_gap": {
+        "type": positive,
+        "metavar": "SHARE",
+        "help": "stop when the worst group's training risk is proved to be within this fraction of "
         "the lowest possible, such as 1e-4; for fedminmax-fast",
-    )
-
-
-def add_certify(parser: argparse.ArgumentParser) -> None:
-    """Add the option to a command."""
-    parser.add_argument(
-        "--certify",
-        action="store_true",
-        help="after the run, prove with up to 20 more rounds how much lower the worst group's "
+    },
+    "certify": {
+        "action": "store_true",
+        "help": "after the run, prove with up to 20 more rounds how much lower the worst group's "
         "training risk could be (logistic with cross-entropy, or linear; with a ridge)",
-    )
-
-
-def add_validation(parser: argparse.ArgumentParser) -> None:
-    """Add the option to a command."""
-    parser.add_argument(
-        "--validation",
-        type=not_negative,
-        metavar="SHARE",
-        help="share of each site's training rows to choose the round by (0.1 for an mlp, else 0)",
-    )
-
-
-def add_patience(parser: argparse.ArgumentParser) -> None:
-    """Add the option to a command."""
-    parser.add_argument(
-        "--patience",
-        type=positive_int,
-        metavar="N",
-        help="stop after N consecutive rounds without improvement on validation rows",
-    )
+    },
+}

@@ -1,32 +1,33 @@
-"""The options of `fedminmax compare`: any methods side by side on a built-in data set.
+"""`fedminmax compare`: any methods side by side on a built-in data set.
 
 The data sets (synthetic, fashion-mnist, adult) share most options; each has its own defaults.
 """
 
 import argparse
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from fedminmax.cli.arguments.reproduce import add_folder_options
-from fedminmax.cli.arguments.types import (
+from fedminmax.cli.options import (
+    Commands,
     NameList,
+    add_command,
     channel_pair,
     positive,
     positive_int,
     whole_number,
 )
+from fedminmax.cli.reproduce import add_folder_options
 
+RESUMABLE = "Interrupt it at any time; run the same command again to continue."
 SETTINGS = ("ESG", "SSG", "PSG", "centralized")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Defaults:
     """A data set's default options; None means each method's own default."""
 
     rounds: int
     local_rounds: int
-    _: KW_ONLY
     fast_rounds: int = 100
     methods: str = "fedminmax-fast,fedminmax,fedavg,afl,qfedavg:q=5"
     settings: tuple[str, ...] = ("ESG", "SSG")
@@ -35,7 +36,7 @@ class Defaults:
     batch_size: int | None = None
 
 
-def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -> None:
+def _add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -> None:
     """Add methods, settings, lengths, rates and folder options."""
     add = parser.add_argument
     add(
@@ -81,7 +82,7 @@ def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -
             help=f"for every method that has one ({usual})",
         )
     add(
-        "--secure-aggregation",
+        "--sums-only",
         action="store_true",
         help="refuse methods that need more than sums over all sites",
     )
@@ -90,55 +91,67 @@ def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -
     add_folder_options(parser, f"runs/compare-{name}")
 
 
-def add_rows(parser: argparse.ArgumentParser, rows: int) -> None:
-    """Add the number of training rows, for data sets that are generated or subsampled."""
-    parser.add_argument(
-        "--rows", type=positive_int, default=rows, metavar="N", help=f"training rows ({rows})"
-    )
-
-
-def add_compare(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add `compare` and its data sets to the command line."""
-    compare = commands.add_parser(
+def add_to(commands: Commands) -> None:
+    """Add the command and its data sets."""
+    compare = add_command(
+        commands,
         "compare",
-        help="run any methods side by side on a built-in data set",
-        description="Run any methods side by side on a built-in data set.",
-        epilog="example: fedminmax compare synthetic --methods fedminmax,qfedavg:q=5,group-term",
+        short="run any methods side by side on a built-in data set",
+        text="Run any methods side by side on a built-in data set.",
+        example="compare synthetic --methods fedminmax,qfedavg:q=5,group-term",
     )
     data_sets = compare.add_subparsers(
         dest="data", title="data sets", metavar="DATA", required=True
     )
-    synthetic = data_sets.add_parser(
+    _add_synthetic(data_sets)
+    _add_fashion(data_sets)
+    _add_adult(data_sets)
+
+
+def _add_synthetic(data_sets: Commands) -> None:
+    parser = add_command(
+        data_sets,
         "synthetic",
-        help="the paper's two groups, one feature, an analytic optimum",
-        description="Compare methods on the paper's synthetic data. Interrupt it at any time; "
-        "run the same command again to continue.",
+        _run_synthetic,
+        short="the paper's two groups, one feature, an analytic optimum",
+        text=f"Compare methods on the paper's synthetic data. {RESUMABLE}",
+        example="compare synthetic --methods fedminmax,fedavg --seeds 3",
     )
-    add_shared(synthetic, "synthetic", Defaults(rounds=1000, local_rounds=20))
-    add_rows(synthetic, 6000)
-    synthetic.add_argument(
+    _add_shared(parser, "synthetic", Defaults(rounds=1000, local_rounds=20))
+    _add_rows(parser)
+    parser.add_argument(
         "--model",
         choices=("mlp", "sides"),
         default="sides",
         help="the paper's network, or a linear model of the side of 0 that x is on (sides)",
     )
-    synthetic.set_defaults(run=_run_synthetic)
-    fashion = data_sets.add_parser(
+
+
+def _add_fashion(data_sets: Commands) -> None:
+    parser = add_command(
+        data_sets,
         "fashion-mnist",
-        help="ten groups of images",
-        description="Compare methods on FashionMNIST. Interrupt it at any time; run the same "
-        "command again to continue.",
+        _run_fashion,
+        short="ten groups of images",
+        text=f"Compare methods on FashionMNIST. {RESUMABLE}",
+        example="compare fashion-mnist --methods fedminmax,fedavg --rounds 100",
     )
-    add_shared(fashion, "fashion-mnist", Defaults(rounds=1500, local_rounds=40))
-    add_rows(fashion, 6000)
-    fashion.add_argument("--channels", type=channel_pair, default=(16, 32), metavar="A,B")
-    fashion.add_argument("--data-dir", type=Path, metavar="FOLDER", help="where the files are")
-    fashion.set_defaults(run=_run_fashion)
-    add_adult(data_sets)
+    _add_shared(parser, "fashion-mnist", Defaults(rounds=1500, local_rounds=40))
+    _add_rows(parser)
+    parser.add_argument("--channels", type=channel_pair, default=(16, 32), metavar="A,B")
+    parser.add_argument("--data-dir", type=Path, metavar="FOLDER", help="where the files are")
+
+
+def _add_rows(parser: argparse.ArgumentParser) -> None:
+    """Add the number of training rows, for data sets that are generated or subsampled."""
+    rows = 6000
+    parser.add_argument(
+        "--rows", type=positive_int, default=rows, metavar="N", help=f"training rows ({rows})"
+    )
 
 
 def _run_synthetic(options: argparse.Namespace) -> None:
-    from fedminmax.cli.commands.compare import compare
+    from fedminmax.cli.comparison import compare
     from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy
 
     config = SyntheticConfig(
@@ -161,8 +174,8 @@ def _run_synthetic(options: argparse.Namespace) -> None:
 
 
 def _run_fashion(options: argparse.Namespace) -> None:
-    from fedminmax.cli.commands.compare import compare
-    from fedminmax.cli.commands.run_study import fashion_mnist
+    from fedminmax.cli.comparison import compare
+    from fedminmax.cli.study_runs import fashion_mnist
     from fedminmax.studies.fashion import FashionConfig, FashionStudy
 
     config = FashionConfig(
@@ -195,17 +208,17 @@ FULL = Defaults(
 QUICK = Defaults(rounds=300, local_rounds=30)
 
 
-def add_adult(data_sets: "argparse._SubParsersAction[Any]") -> None:
-    """Add the data set to the command line."""
-    parser = data_sets.add_parser(
+def _add_adult(data_sets: Commands) -> None:
+    parser = add_command(
+        data_sets,
         "adult",
-        help="census incomes, ten groups by sex and race, a logistic model",
-        description="Compare methods on Adult (Census Income), which comes with the package: all "
-        "32,561 training rows, a logistic model, groups by sex and race. Interrupt it at any time; "
-        "run the same command again to continue.",
-        epilog="example: fedminmax compare adult --quick",
+        _run_adult,
+        short="census incomes, ten groups by sex and race, a logistic model",
+        text="Compare methods on Adult (Census Income), which comes with the package: all 32,561 "
+        f"training rows, a logistic model, groups by sex and race. {RESUMABLE}",
+        example="compare adult --quick",
     )
-    add_shared(parser, "adult", FULL)
+    _add_shared(parser, "adult", FULL)
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -222,11 +235,11 @@ def add_adult(data_sets: "argparse._SubParsersAction[Any]") -> None:
         "--include-protected", action="store_true", help="let the model see sex and race"
     )
     # None means that the user gave no value; --quick then decides.
-    parser.set_defaults(run=_run, rounds=None, local_rounds=None)
+    parser.set_defaults(rounds=None, local_rounds=None)
 
 
-def _run(options: argparse.Namespace) -> None:
-    from fedminmax.cli.commands.compare import compare
+def _run_adult(options: argparse.Namespace) -> None:
+    from fedminmax.cli.comparison import compare
     from fedminmax.data.adult import load_adult
     from fedminmax.studies.adult import AdultConfig, AdultStudy
 
@@ -239,10 +252,7 @@ def _run(options: argparse.Namespace) -> None:
     )
     data = load_adult(include_protected=config.include_protected)
     usual = QUICK if options.quick else FULL
-    chosen = {
-        "rows": len(data.train),
-        "rounds": options.rounds or usual.rounds,
-        "local_rounds": options.local_rounds or usual.local_rounds,
-    }
-    decided = argparse.Namespace(**(vars(options) | chosen))
-    compare("adult", AdultStudy(config, data), config, decided, network=False)
+    options.rows = len(data.train)
+    options.rounds = options.rounds or usual.rounds
+    options.local_rounds = options.local_rounds or usual.local_rounds
+    compare("adult", AdultStudy(config, data), config, options, network=False)

@@ -1,10 +1,10 @@
 """`fedminmax site log`: what left this site, from its own log, and the privacy budget it spent."""
 
+import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from fedminmax.cli.terminal import print_table, wide_console
 from fedminmax.core.errors import InputError
@@ -37,8 +37,9 @@ class LogTotals:
     without_numbers: int
 
 
-def show_log(kit: Path, run: str | None, *, as_json: bool) -> None:
+def show_log(options: argparse.Namespace) -> None:
     """Print the log of the site's messages, the newest last, and totals."""
+    kit, run = options.kit, options.run_name
     site = site_name(kit)
     everything = [
         entry for entry in read_log(kit / KEPT_FOLDER) if entry.event is not Event.ALLOWED
@@ -49,7 +50,7 @@ def show_log(kit: Path, run: str | None, *, as_json: bool) -> None:
         raise InputError(f"the log of {site} has no run '{run}'; its runs: {known}")
     totals = totals_of(entries)
     spent = [own for own in read_ledger(kit / KEPT_FOLDER / SPENT_FILE) if run in (None, own.run)]
-    if as_json:
+    if options.json:
         for entry in entries:
             print(json.dumps(entry.as_json()))
         budget = [

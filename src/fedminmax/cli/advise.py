@@ -1,0 +1,147 @@
+"""`fedminmax advise`: what the row counts imply, on the terminal, as JSON, or as a page."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedminmax.cli.options import FORCE, Commands, add_command, check_new_file
+from fedminmax.core.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedminmax.advice.counts import Advice
+
+PICTURES = (".svg", ".png")
+QUESTION = "Does protecting the worst site protect the worst group?"
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "advise",
+        give_advice,
+        short="show before training what the row counts imply",
+        text="Show before any training what the row counts by site and group imply: whether "
+        "protecting the worst site protects the worst group, which groups are too small, what a "
+        "site reveals to the server, how many rounds and bytes a run takes, and what would help. "
+        "Nothing is trained.",
+        example="advise fedminmax.toml --out advice.html",
+    )
+    add = parser.add_argument
+    config_help = "a fedminmax.toml, or a run folder's census.json"
+    add("config", type=Path, metavar="CONFIG", help=config_help)
+    add("--json", action="store_true", help="print only machine-readable advice on stdout")
+    add(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="also write a page (.html), or only the figure (.svg, .png)",
+    )
+    add("--force", action="store_true", help=FORCE)
+
+
+def give_advice(options: argparse.Namespace) -> None:
+    """Print the advice, and write it into a file if one is named."""
+    from fedminmax.advice.advise import advise_on
+    from fedminmax.cli.terminal import say, wide_console
+
+    out = options.out
+    if out is not None:
+        if out.suffix not in (".html", *PICTURES):
+            raise InputError(
+                f"{out} is neither a page nor a figure; give a file that ends in .html, .svg or "
+                ".png with --out"
+            )
+        check_new_file(out, "--out", force=options.force)
+    advice = advise_on(options.config)
+    if options.json:
+        print(json.dumps(advice_as_json(advice)))
+    else:
+        print_advice(wide_console(), advice)
+    if out is not None:
+        _write(out, advice, options.config.name)
+        say(f"written: {out}")
+
+
+def advice_as_json(advice: "Advice") -> dict[str, object]:
+    """Return the advice as plain values, with what it implies."""
+    from fedminmax.runs.advice_text import answer, remedies
+
+    content = asdict(advice) | {
+        "reach": advice.reach.value,
+        "equivalent": advice.equivalent,
+        "answer": answer(advice),
+        "what_would_help": remedies(advice),
+    }
+    content["groups"] = [
+        asdict(group)
+        | {
+            "has_own_site": group.has_own_site,
+            "has_few_test_rows": group.has_few_test_rows,
+        }
+        for group in advice.groups
+    ]
+    content["costs"] = [asdict(cost) | {"bytes_up": cost.bytes_up} for cost in advice.costs]
+    return content
+
+
+def print_advice(console: "Console", advice: "Advice") -> None:
+    """Print the answer, tables of groups, costs and methods, and what would help."""
+    from fedminmax.cli.terminal import print_table
+    from fedminmax.runs import advice_text
+
+    _say(console, QUESTION, "bold")
+    _say(console, f"{advice_text.answer(advice)} {advice_text.ANY_PARTITION}.")
+    console.print()
+    lines = [advice_text.group_cells(group, advice) for group in advice.groups]
+    print_table(console, "Groups", advice_text.GROUP_HEADERS, lines)
+    _say(console, advice_text.explanation(advice))
+    if advice.costs:
+        console.print()
+        lines = [advice_text.cost_cells(cost) for cost in advice.costs]
+        print_table(console, "What a run costs each site", advice_text.COST_HEADERS, lines)
+        _say(console, advice_text.COST_EXPLAINED)
+    console.print()
+    lines = [[shown, ", ".join(keys)] for shown, keys in advice.reveals.items()]
+    headers = ["a site reveals", "methods"]
+    print_table(console, "What a site reveals", headers, lines, sentences=1)
+    helpful = advice_text.remedies(advice)
+    if helpful:
+        _say(console, "What would help", "bold")
+        for remedy in helpful:
+            _say(console, f"- {remedy}")
+
+
+def _say(console: "Console", text: str, style: str = "") -> None:
+    from rich.text import Text
+
+    from fedminmax.cli.terminal import printable
+
+    console.print(Text(printable(text), style), soft_wrap=False)
+
+
+def _write(out: Path, advice: "Advice", source: str) -> None:
+    from fedminmax import __version__
+    from fedminmax.core.files import atomic_write, write_text
+    from fedminmax.report.advice_figure import mixes_figure
+    from fedminmax.report.page import ADVICE_GENERATOR, render_advice
+    from fedminmax.report.style import styled_figure
+
+    if out.suffix == ".html":
+        write_text(out, render_advice(advice, source, __version__))
+        return
+    picture = mixes_figure(advice, out.stem)
+    note = {
+        ".png": {"Software": ADVICE_GENERATOR},
+        ".svg": {"Date": None, "Creator": ADVICE_GENERATOR},
+    }
+    with (
+        styled_figure(picture.width, picture.height, as_text=False) as figure,
+        atomic_write(out) as temporary,
+    ):
+        picture.draw(figure)
+        figure.savefig(temporary, format=out.suffix[1:], dpi=150, metadata=note[out.suffix])

@@ -1,1 +1,0 @@
-"""The options of all commands; imports are light, so that help is instant."""

@@ -1,0 +1,89 @@
+"""`fedminmax evaluate`: metrics by group on held-out rows, or on the user's files."""
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedminmax.cli.options import Commands, add_command, add_format_options, format_changes
+from fedminmax.core.errors import InputError
+
+if TYPE_CHECKING:
+    from fedminmax.findings.records import Measured, Results
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "evaluate",
+        evaluate,
+        short="metrics by group of a trained model",
+        text="Show a trained model's metrics by group with their intervals: on the rows held out "
+        "from training, or on your own files with target and sensitive attributes.",
+        example="evaluate runs/fedminmax new_north.csv",
+    )
+    add = parser.add_argument
+    add("folder", type=Path, metavar="RUN", help="a run folder of 'fedminmax train'")
+    add("files", type=Path, nargs="*", metavar="FILE", help="rows to measure on instead")
+    add("--json", action="store_true", help="print only machine-readable metrics on stdout")
+    add_format_options(parser, "as the configuration of the run says")
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Print the metrics of a finished run."""
+    from fedminmax.cli.terminal import say
+    from fedminmax.findings.records import record_as_json
+    from fedminmax.runs.measure import measure_files
+    from fedminmax.runs.results import finished_results
+
+    folder, files = options.folder, options.files
+    results = finished_results(folder)
+    if files:
+        measured = measure_files(folder, files, format_changes(options))
+        for warning in measured.warnings:
+            say(f"warning: {warning}")
+        test, skipped = measured.test, dict(measured.skipped)
+        rows = ", ".join(map(str, files))
+    else:
+        test, skipped, rows = results.test, {}, "held-out rows"
+    if not test.rows:
+        raise InputError(f"{folder} has no held-out rows; give files to measure on")
+    if options.json:
+        content = {
+            "run": str(folder),
+            "groups": results.groups,
+            "positive_class": results.classes[1] if len(results.classes) == 2 else None,
+            "converged": results.converged,
+            "test": record_as_json(test),
+            "skipped": skipped,
+        }
+        print(json.dumps(content))
+        return
+    print_evaluated(results, test, f"{results.method.name} on {rows}", skipped)
+
+
+def print_evaluated(
+    results: "Results", test: "Measured", title: str, skipped: Mapping[str, int]
+) -> None:
+    """Print every metric by group, and what to know before reading it."""
+    from fedminmax.cli.terminal import print_table, wide_console
+    from fedminmax.core.text import counted
+    from fedminmax.runs.measure import metric_cells, small_groups_text
+    from fedminmax.runs.remarks import verdict_of
+
+    console = wide_console()
+    print_table(console, title, *metric_cells(results, test))
+    intervals = f"{100 * test.confidence:g} % intervals"
+    starred = any(metric.worst_group is not None for metric in test.metrics.values())
+    stars = " A star marks the worst group." if starred else ""
+    console.print(f"In parentheses: {intervals}.{stars}")
+    if not results.converged:
+        console.print(verdict_of(results))
+    small = small_groups_text(results.groups, test)
+    if small:
+        console.print(small)
+    if skipped:
+        rows, groups = counted(sum(skipped.values()), "row"), counted(len(skipped), "group")
+        console.print(f"Not in the table: {rows} of {groups} without training rows.")

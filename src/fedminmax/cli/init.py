@@ -1,0 +1,228 @@
+"""`fedminmax init`: from files to a configuration that the user can read and correct."""
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedminmax.cli.options import (
+    FORCE,
+    Commands,
+    add_command,
+    add_format_options,
+    check_new_file,
+    format_changes,
+    name_list,
+    positive_int,
+)
+from fedminmax.core.errors import InputError
+from fedminmax.core.text import counted
+
+if TYPE_CHECKING:
+    from fedminmax.config.file_format import FileFormat
+    from fedminmax.data.tables.propose import InitChoices, Proposal
+
+CONFIG_FILE = Path("fedminmax.toml")
+MANY_COLUMNS = 5_000
+# On a computer of 2026; a column is read twice, as a proposal and as training will.
+COLUMNS_PER_MINUTE = 20_000
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "init",
+        init,
+        short="look at your files and write a commented fedminmax.toml",
+        text="Look at the sites' files (CSV or Parquet) and write a commented configuration: "
+        "target, classes, features with their kinds and categories, sensitive attributes, sites, "
+        "model, method.",
+        example="init north.csv south.csv --target income --groups sex,race",
+    )
+    add = parser.add_argument
+    files_help = "one per site, or one with --site-column"
+    add("files", nargs="+", type=Path, metavar="FILE", help=files_help)
+    add("--target", required=True, metavar="COLUMN", help="the column to predict")
+    add(
+        "--groups",
+        required=True,
+        type=name_list,
+        metavar="COLUMN[,COLUMN]",
+        help="sensitive attributes; several are crossed",
+    )
+    add("--site-column", metavar="COLUMN", help="of one file: the column that names the site")
+    add(
+        "--person-column",
+        metavar="COLUMN",
+        help="the column that identifies persons: rows of one person are held out together",
+    )
+    add(
+        "--minimum-category",
+        type=positive_int,
+        default=10,
+        metavar="N",
+        help="skip categories and group values with fewer rows over all files (10)",
+    )
+    add(
+        "--merge-spellings",
+        action="store_true",
+        help="read labels, groups and categories that differ in letter case or spaces as one",
+    )
+    add(
+        "--category",
+        type=name_list,
+        default=[],
+        metavar="COLUMN[,COLUMN]",
+        help="columns whose numbers are codes: each number is a category",
+    )
+    add(
+        "--task",
+        choices=("classification", "regression"),
+        help="whether the target is a class or a quantity (as its values are)",
+    )
+    add(
+        "--positive",
+        metavar="CLASS",
+        help="of two classes, the one that rates are about: missed, false alarms (the second)",
+    )
+    add("--ranges", action="store_true", help="write the ranges of numeric columns as comments")
+    add("--out", type=Path, default=CONFIG_FILE, metavar="FILE", help=f"({CONFIG_FILE})")
+    add("--force", action="store_true", help=FORCE)
+    add_format_options(parser, "as found in the files")
+
+
+def init(options: argparse.Namespace) -> None:
+    """Write the configuration that the options ask for."""
+    from fedminmax.data.tables.propose import InitChoices
+
+    choices = InitChoices(
+        minimum_category=options.minimum_category,
+        ranges=options.ranges,
+        merge_spellings=options.merge_spellings,
+        format=format_changes(options),
+        person_column=options.person_column,
+        task=options.task,
+        positive=options.positive,
+        categories=tuple(options.category),
+    )
+    init_config(
+        options.files,
+        options.target,
+        groups=options.groups,
+        site_column=options.site_column,
+        out=options.out,
+        choices=choices,
+        force=options.force,
+    )
+
+
+def init_config(
+    files: Sequence[Path],
+    target: str,
+    *,
+    groups: Sequence[str],
+    site_column: str | None,
+    out: Path,
+    choices: "InitChoices",
+    force: bool = False,
+) -> None:
+    """Write the configuration, and print what was found and what was skipped."""
+    from fedminmax.cli.terminal import say
+    from fedminmax.core.files import write_text
+    from fedminmax.data.tables.config_text import config_text, rare_note
+    from fedminmax.data.tables.propose import propose
+    from fedminmax.data.tables.read_file import check_path
+
+    for file in files:
+        check_path(file)
+    check_new_file(out, "--out", force=force)
+    _say_if_wide(files)
+    proposal = propose(files, target, groups, site_column=site_column, choices=choices)
+    write_text(out, config_text(proposal, out))
+    print(f"{out}: {_summary(proposal)}")
+    for line in (*_positive(proposal), *proposal.remarks):
+        print(line)
+    for name, detected in proposal.formats.items():
+        settings = _detected_settings(detected, choices)
+        if settings:
+            print(
+                f"{proposal.files[name]} is read with {settings}; if that is wrong, correct {out}"
+            )
+    minimum = choices.minimum_category
+    for column, rare in proposal.rare_groups.items():
+        skipped = rare_note(rare, minimum, "value")
+        print(f"group column '{column}': {skipped}, and counts as '{column} other'")
+    for column, guess in proposal.features.items():
+        if guess.feature is None:
+            print(f"column '{column}' is skipped: it {guess.remark}")
+            continue
+        if guess.rare.values:
+            print(f"column '{column}': {rare_note(guess.rare, minimum, 'category')}")
+        if guess.remark:
+            print(f"column '{column}': {guess.remark}")
+    for warning in _warnings(out):
+        say(f"warning: {warning}")
+    print(f"Review {out}, then: fedminmax train {out}")
+
+
+def _say_if_wide(files: Sequence[Path]) -> None:
+    """Say beforehand that many columns take a while."""
+    from fedminmax.cli.terminal import say
+    from fedminmax.data.tables.read_file import count_columns
+
+    columns = sum(count_columns(file) for file in files)
+    if columns > MANY_COLUMNS:
+        minutes = max(1, round(columns / COLUMNS_PER_MINUTE))
+        say(f"note: {columns:,} columns are read, which takes about {minutes} min")
+
+
+def _warnings(config: Path) -> tuple[str, ...]:
+    """Read the files as training will, to show its warnings and errors now."""
+    from fedminmax.config.read import read_config
+    from fedminmax.data.tables.codes import DifferentCodesError
+    from fedminmax.data.tables.load import load_federated_tables
+
+    try:
+        return load_federated_tables(read_config(config)).warnings
+    except DifferentCodesError as error:
+        raise InputError(f"{config} is written, but training will refuse it: {error}") from error
+    except InputError as error:
+        return (f"training will refuse this: {error}",)
+
+
+def _positive(proposal: "Proposal") -> list[str]:
+    """Say which of two classes rates are about, and how to change that."""
+    if len(proposal.target.classes) != 2:
+        return []
+    other, positive = proposal.target.classes
+    line = (
+        f"'{positive}' is the positive class, which rates are about; for the other one give "
+        f"--positive {shlex.quote(other)}, or write it last in classes"
+    )
+    return [line]
+
+
+def _detected_settings(detected: "FileFormat", choices: "InitChoices") -> str:
+    """Describe the format settings that were detected rather than given."""
+    from fedminmax.config.file_format import PLAIN, changes_between
+
+    changes = changes_between(choices.format.apply(PLAIN), detected)
+    return ", ".join(f'{key} = "{value}"' for key, value in changes.settings.items())
+
+
+def _summary(proposal: "Proposal") -> str:
+    classes = len(proposal.target.classes)
+    protected = [entry.column for entry in proposal.protected]
+    features = [
+        column
+        for column, guess in proposal.features.items()
+        if guess.feature and column not in protected
+    ]
+    task = f"{classes} classes" if classes else "regression"
+    return (
+        f"{counted(proposal.sites, 'site')}, {counted(proposal.rows, 'row')}, target "
+        f"'{proposal.target.column}' ({task}), {counted(len(features), 'feature')}, groups by "
+        f"{' x '.join(protected)}"
+    )

@@ -1,0 +1,326 @@
+"""`fedminmax reproduce`: the paper's experiments on synthetic data and FashionMNIST.
+
+Nothing heavy is imported here, so that help is instant.
+"""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedminmax.cli.options import (
+    Commands,
+    NameList,
+    add_command,
+    channel_pair,
+    duration,
+    not_negative,
+    positive,
+    positive_int,
+    whole_number,
+)
+from fedminmax.core.errors import InputError
+
+if TYPE_CHECKING:
+    from fedminmax.cli.study_runs import Call
+    from fedminmax.studies.study import Selection
+
+FAST_METHODS = ("afl-fast", "fedavg-fast", "fedminmax-fast")
+SYNTHETIC_METHODS = (
+    *("afl", "fedavg", "q-fedavg-0.2", "q-fedavg-5", "fedminmax"),
+    *(*FAST_METHODS, "centralized"),
+)
+FASHION_METHODS = ("afl", "fedavg", "fedminmax", *FAST_METHODS, "centralized")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defaults:
+    """The values of options that the user did not give."""
+
+    rows: int
+    rounds: int
+    local_rounds: int
+    fast_rounds: int
+    learning_rate: float
+    methods: tuple[str, ...]
+    sites: int = 40
+    folds: int = 3
+    epochs: int = 15
+    batch_size: int = 100
+    model: str = "mlp"
+    hidden: tuple[int, ...] = ()
+    channels: tuple[int, int] = (16, 32)
+
+
+SYNTHETIC = Defaults(
+    rows=6000,
+    rounds=1000,
+    local_rounds=20,
+    fast_rounds=100,
+    hidden=(512, 512, 512, 512),
+    learning_rate=0.1,
+    methods=SYNTHETIC_METHODS,
+)
+# A minimax over sites needs thousands of rows at each site to match the population's, and only
+# a linear model makes this many rows cheap. Sites take one step on all their rows.
+SYNTHETIC_QUICK = Defaults(
+    rows=200_000,
+    rounds=200,
+    local_rounds=30,
+    fast_rounds=15,
+    model="sides",
+    hidden=(64, 64),
+    learning_rate=1.0,
+    folds=1,
+    epochs=1,
+    batch_size=10_000,
+    methods=("fedavg", "q-fedavg-5", "fedminmax", "afl-fast", "fedminmax-fast"),
+)
+FASHION = Defaults(
+    rows=60_000,
+    rounds=1500,
+    local_rounds=50,
+    fast_rounds=100,
+    learning_rate=0.1,
+    methods=FASHION_METHODS,
+)
+FASHION_QUICK = Defaults(
+    rows=400,
+    sites=20,
+    rounds=150,
+    local_rounds=5,
+    fast_rounds=40,
+    channels=(8, 16),
+    learning_rate=0.5,
+    folds=1,
+    methods=FASHION_METHODS,
+)
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command and its experiments."""
+    reproduce = add_command(
+        commands,
+        "reproduce",
+        short="run an experiment of the paper and print its table next to ours",
+        text="Run an experiment of the paper and print its table next to ours.",
+        example="reproduce synthetic --quick",
+    )
+    experiments = reproduce.add_subparsers(
+        dest="experiment", title="experiments", metavar="EXPERIMENT", required=True
+    )
+    _add_synthetic(experiments)
+    _add_fashion(experiments)
+
+
+def add_folder_options(parser: argparse.ArgumentParser, folder: str) -> None:
+    """Add the options for the output folder and for how much work one call does."""
+    add = parser.add_argument
+    add("--out", type=Path, metavar="FOLDER", help=f"results and checkpoints ({folder})")
+    add(
+        "--budget",
+        type=duration,
+        metavar="TIME",
+        help="stop at a checkpoint after 90s, 30m, 2h, ...; run it again to continue",
+    )
+    add("--status", action="store_true", help="show finished and remaining runs, and exit")
+    add("--json", action="store_true", help="print machine-readable results alone on stdout")
+
+
+def _add_shared(
+    parser: argparse.ArgumentParser,
+    full: Defaults,
+    quick: Defaults,
+    settings: tuple[str, ...],
+    texts: dict[str, str],
+) -> None:
+    """Add methods, settings, and the hyperparameters of the paper's Table 3.
+
+    ``texts`` describe options, by name, where the experiments differ.
+    """
+    parser.set_defaults(full=full, short=quick, all_settings=settings)
+
+    def add(name: str, kind: Any, metavar: str, text: str) -> None:
+        """Add an option whose default may depend on --quick, and is said behind its text."""
+        value, other = (_shown(getattr(own, name)) for own in (full, quick))
+        usual = value if value == other else f"{value}; quick: {other}"
+        option, text = f"--{name.replace('_', '-')}", texts.get(name, text)
+        parser.add_argument(option, type=kind, metavar=metavar, help=f"{text} ({usual})")
+
+    for name, choices in (("--methods", full.methods), ("--settings", settings)):
+        text = f"of {','.join(choices)}"
+        parser.add_argument(name, type=NameList(choices), metavar="LIST", help=text)
+    add("folds", positive_int, "N", "number of folds")
+    add("rows", positive_int, "N", "training rows")
+    add("rounds", positive_int, "N", "rounds of AFL, FedMinMax, Centralized")
+    add("local_rounds", positive_int, "N", "rounds of FedAvg, each of several local epochs")
+    add("fast_rounds", positive_int, "N", "rounds of the fast methods")
+    add("learning_rate", positive, "X", "eta_theta")
+    add("sites", positive_int, "N", "number of sites")
+    add("epochs", positive_int, "N", "local epochs E")
+    add("batch_size", positive_int, "N", "local batch")
+    for option, kind, default, metavar, text in (
+        ("--seed", whole_number, 0, "N", "of all randomness (0)"),
+        ("--adversary-rate", positive, 0.1, "X", "eta_mu, eta_lambda (0.1)"),
+        ("--epsilon", not_negative, 0.0, "X", "FedMinMax's floor (0)"),
+        ("--device", str, "cpu", "NAME", "cpu, cuda, cuda:1, mps, ... (cpu)"),
+    ):
+        parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _add_synthetic(experiments: Commands) -> None:
+    parser = add_command(
+        experiments,
+        "synthetic",
+        _run_synthetic,
+        short="Table 1: two groups, one feature, an analytic optimum",
+        text="Table 1 of Papadaki et al. 2021: worst- and best-group Brier risk on the synthetic "
+        "data, next to the paper's numbers and the analytic optimum. Interrupt it at any time; run "
+        "the same command again to continue.",
+        example="reproduce synthetic --settings ESG --methods fedavg,fedminmax",
+    )
+    add = parser.add_argument
+    add(
+        "--quick",
+        action="store_true",
+        help="a linear model of the side of 0, 200000 rows, one fold",
+    )
+    add_folder_options(parser, "runs/synthetic")
+    texts = {
+        "local_rounds": "rounds of FedAvg and q-FedAvg, each of several local epochs",
+        "fast_rounds": "maximum rounds of the fast methods, of which validation rows choose the "
+        "best; with --model sides the method stops when it has converged",
+    }
+    _add_shared(parser, SYNTHETIC, SYNTHETIC_QUICK, ("ESG", "SSG"), texts)
+    add(
+        "--folds-by",
+        choices=("seeds", "cross_validation"),
+        default="seeds",
+        help="new rows for each fold, or parts of one training set (seeds)",
+    )
+    add(
+        "--model",
+        choices=("mlp", "sides"),
+        help="the paper's network, or a linear model of the side of 0 that x is on (mlp; quick: "
+        "sides)",
+    )
+
+
+def _add_fashion(experiments: Commands) -> None:
+    parser = add_command(
+        experiments,
+        "fashion-mnist",
+        _run_fashion,
+        short="Table 2 and the appendix: ten groups of clothing images, a CNN",
+        text="Table 2, the appendix table and the appendix figure of Papadaki et al. 2021: test "
+        "Brier risk by group on FashionMNIST, next to the paper's numbers. Interrupt it at any "
+        "time and run the same command again to continue; several calls share the work.",
+        example="reproduce fashion-mnist --rows 6000 --reuse-lemma2 --budget 2h",
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="400 rows, a smaller model, larger steps, one fold")
+    add_folder_options(parser, "runs/fashion-mnist")
+    add(
+        "--data-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="where the four files are, or where to download them",
+    )
+    texts = {
+        "rounds": "rounds of AFL, FedMinMax, Centralized; not in the paper",
+        "fast_rounds": "rounds of the fast methods; validation rows choose the best",
+    }
+    _add_shared(parser, FASHION, FASHION_QUICK, ("ESG", "SSG", "PSG"), texts)
+    add(
+        "--reuse-lemma2",
+        action="store_true",
+        help="run FedMinMax only in the first setting; check that the others follow (Lemma 2)",
+    )
+    add(
+        "--channels",
+        type=channel_pair,
+        metavar="N,N",
+        help="of the two convolutions; not in the paper (16,32; quick: 8,16)",
+    )
+
+
+def _with_defaults(options: argparse.Namespace) -> Defaults:
+    """Return the values of all options, given or not."""
+    usual = options.short if options.quick else options.full
+    given = {name: getattr(options, name, None) for name in vars(usual)}
+    return Defaults(**{name: value or getattr(usual, name) for name, value in given.items()})
+
+
+def _call(options: argparse.Namespace, chosen: Defaults) -> "tuple[Selection, Call]":
+    """Return which runs to do, and where."""
+    from fedminmax.cli.study_runs import Call
+    from fedminmax.studies.study import Length, Selection
+
+    methods, settings = list(chosen.methods), options.settings or list(options.all_settings)
+    if "centralized" in methods:
+        settings = [*settings, "centralized"]
+    length = Length(chosen.rounds, chosen.local_rounds, chosen.fast_rounds)
+    name = f"{options.experiment}-quick" if options.quick else options.experiment
+    folder = options.out or Path("runs", name)
+    return Selection(settings, methods, list(range(chosen.folds)), length), Call(
+        folder, options.budget, as_json=options.json, status_only=options.status
+    )
+
+
+def _run_synthetic(options: argparse.Namespace) -> None:
+    from fedminmax.cli.paper_tables import reproduce_synthetic
+    from fedminmax.studies.synthetic import SyntheticConfig
+
+    cross_validation = options.folds_by == "cross_validation"
+    if cross_validation:
+        options.folds = options.folds or SYNTHETIC.folds
+    chosen = _with_defaults(options)
+    if cross_validation and chosen.folds < 2:
+        raise InputError("cross-validation with 1 fold leaves no rows; give --folds 2 or more")
+    config = SyntheticConfig(
+        rows=chosen.rows,
+        sites=chosen.sites,
+        model=chosen.model,
+        hidden=chosen.hidden if chosen.model == "mlp" else (),
+        learning_rate=chosen.learning_rate,
+        adversary_rate=options.adversary_rate,
+        epsilon=options.epsilon,
+        epochs=chosen.epochs,
+        batch_size=chosen.batch_size,
+        folds_by=options.folds_by,
+        # With seeds, folds are independent: later calls may add folds to the same folder.
+        folds_in_all=chosen.folds if cross_validation else 0,
+        seed=options.seed,
+        device=options.device,
+    )
+    reproduce_synthetic(config, *_call(options, chosen), quick=options.quick)
+
+
+def _run_fashion(options: argparse.Namespace) -> None:
+    from fedminmax.cli.paper_tables import reproduce_fashion
+    from fedminmax.studies.fashion import FashionConfig
+
+    chosen = _with_defaults(options)
+    config = FashionConfig(
+        rows=chosen.rows,
+        sites=chosen.sites,
+        channels=chosen.channels,
+        learning_rate=chosen.learning_rate,
+        adversary_rate=options.adversary_rate,
+        epsilon=options.epsilon,
+        epochs=chosen.epochs,
+        batch_size=chosen.batch_size,
+        seed=options.seed,
+        device=options.device,
+    )
+    reproduce_fashion(
+        config,
+        *_call(options, chosen),
+        data_dir=options.data_dir,
+        reuse_lemma2=options.reuse_lemma2,
+        quick=options.quick,
+    )

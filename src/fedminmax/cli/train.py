@@ -1,0 +1,235 @@
+"""`fedminmax train`: from a configuration to a run folder, resumable at any moment.
+
+At the end it prints the test risk by group of the method and of the baseline. With `--seeds N` it
+runs the same training on N splits and prints how far the results spread. Each seed has its own run
+folder, the same as `fedminmax train` with that seed makes. Another call continues with what is
+left, and one with more seeds adds them.
+"""
+
+import argparse
+import errno
+import json
+import math
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedminmax.cli.options import (
+    Commands,
+    add_command,
+    add_overrides,
+    duration,
+    overrides_of,
+    positive_int,
+)
+from fedminmax.core.errors import InputError
+
+if TYPE_CHECKING:
+    from fedminmax.cli.terminal import Display
+    from fedminmax.config.read import TableConfig
+    from fedminmax.findings.records import Results
+    from fedminmax.runs.plan import TableRun
+    from fedminmax.runs.train import TableTraining
+    from fedminmax.training.round_record import RoundRecord
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "train",
+        train,
+        short="train on your own tables, as fedminmax.toml says",
+        text="Train the model of a configuration, and a baseline to compare it with. Interrupt it "
+        "at any time; run the same command again, and it ends with the same numbers.",
+        example="train fedminmax.toml --out runs/first",
+    )
+    add = parser.add_argument
+    add("config", type=Path, metavar="CONFIG", help="a fedminmax.toml; 'fedminmax init' writes one")
+    add(
+        "--out",
+        type=Path,
+        metavar="RUN",
+        help="the run folder (runs/NAME of the configuration; with --seeds runs/NAME-seeds)",
+    )
+    add_overrides(parser, "rounds", "validation", "patience", "optimality_gap", "certify")
+    add(
+        "--budget",
+        type=duration,
+        metavar="TIME",
+        help="stop at a checkpoint after 90s, 30m, 2h, ...; run it again to continue",
+    )
+    add(
+        "--seeds",
+        type=positive_int,
+        metavar="N",
+        help="train N times, from the configuration's seed upwards: other splits and starts, each "
+        "in its own folder; reports how far the results spread",
+    )
+    add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")
+    add("--tensorboard", action="store_true", help="also log rounds for TensorBoard, in the run")
+    add("--mlflow-uri", metavar="URI", help="also log rounds to MLflow: sqlite:///mlflow.db, ...")
+    add("--json", action="store_true", help="print only machine-readable results on stdout")
+
+
+def train(options: argparse.Namespace) -> None:
+    """Train the method and its baseline, or continue them, and print their scores."""
+    from fedminmax.cli.trained import print_trained
+    from fedminmax.config.read import read_config
+    from fedminmax.findings.records import record_as_json
+
+    if options.seeds is not None:
+        _train_seeds(options)
+        return
+    folder = options.out or Path("runs", options.config.stem)
+    config = overrides_of(options).apply(read_config(options.config))
+    training = _finish(config, folder, options.device, _deadline(options))
+    if options.json:
+        results, baseline, *_ = (*map(record_as_json, training.results), None, None)
+        content = {
+            "run": str(folder),
+            "finished": training.is_finished,
+            "results": results,
+            "baseline": baseline,
+        }
+        print(json.dumps(content))
+    elif not training.is_finished:
+        print(f"Stopped with a checkpoint in {folder}; run the same command again to continue.")
+    else:
+        print_trained(folder, training.results)
+
+
+def _deadline(options: argparse.Namespace) -> float:
+    return time.monotonic() + (options.budget or math.inf)
+
+
+def _finish(
+    config: "TableConfig", folder: Path, device: str, deadline: float, *, quietly: bool = False
+) -> "TableTraining":
+    """Train what is left before the deadline; ``quietly`` omits notes about the tables."""
+    from fedminmax.cli.terminal import say
+    from fedminmax.runs.train import open_training
+
+    training = open_training(config, folder, device)
+    if not quietly:
+        if training.is_finished and not config.method.certify:
+            say(f"{folder} is finished: nothing is trained again")
+        for note in training.job.tables.notes:
+            say(f"note: {note}")
+        for warning in training.job.tables.warnings:
+            say(f"warning: {warning}")
+    try:
+        _train_with_bars(training, deadline - time.monotonic())
+    except OSError as error:
+        kept = "the last checkpoint is kept; run the same command again to continue"
+        reason, where = error.strerror or str(error), error.filename or folder
+        if error.errno in DISK_FULL:
+            reason, where = f"{reason}; make room there", folder
+        raise OSError(error.errno, f"{reason}; {kept}", str(where)) from error
+    return training
+
+
+def _train_with_bars(training: "TableTraining", seconds: float) -> None:
+    from fedminmax.cli.terminal import display, say
+    from fedminmax.runs.train import training_rounds
+
+    tables, runs = training.job.tables, training.runs
+    groups, small = tables.group_names, tables.encoding.small_group_names
+    with (
+        display("train", sum(run.rounds for run in runs)) as bars,
+        closing(training_rounds(training, seconds)) as steps,
+    ):
+        shown: TableRun | None = None
+        before = 0
+        for run, tick in steps:
+            if run is not shown:
+                before = sum(earlier.rounds for earlier in runs[: runs.index(run)])
+                bars.start_run(run.method.name, run.rounds)
+                shown = run
+            if tick.warning:
+                say(f"warning: {tick.warning}")
+            if tick.record:
+                _show_risks(bars, run, tick.record, groups, small)
+            bars.show_round(tick.round)
+            bars.show_work(before + tick.round)
+        if training.is_finished:
+            bars.show_work(sum(run.rounds for run in runs))
+
+
+def _show_risks(
+    bars: "Display",
+    run: "TableRun",
+    record: "RoundRecord",
+    groups: Sequence[str],
+    small: Sequence[str],
+) -> None:
+    """Show the groups with the highest training risks beside the bar, except small groups."""
+    from rich.markup import escape
+
+    from fedminmax.cli.terminal import highest_risks
+    from fedminmax.core.bound_text import upper_text
+
+    risks = zip(groups, record.risks, strict=True)
+    highest = highest_risks((name, risk) for name, risk in risks if name not in small)
+    text = ", ".join(f"{name} {risk:.3g}" for name, risk in highest)
+    if record.certificate is not None:
+        text += f"; gap {upper_text(record.certificate.gap, 1)}"
+    if record.chosen_round is not None:
+        text += f"; best round {record.chosen_round:,}"
+    bars.rename_run(escape(f"{run.method.name}: {text}"))
+
+
+def _train_seeds(options: argparse.Namespace) -> None:
+    """Train with one seed after another, or continue, and print the spread."""
+    from fedminmax import __version__
+    from fedminmax.cli.trained import print_spread, write_spread
+    from fedminmax.config.read import read_config
+    from fedminmax.data.tables.load import load_federated_tables
+    from fedminmax.runs.layout import claim_folder
+    from fedminmax.runs.seed_spread import spread_as_json, spread_over_seeds
+
+    folder = options.out or Path("runs", f"{options.config.stem}-seeds")
+    config, overrides = read_config(options.config), overrides_of(options)
+    if not (config.held_out or config.test):
+        raise InputError(
+            f"{options.config} has no test rows to compare seeds on; set held_out or test files"
+        )
+    if not folder.exists():
+        # Find mistakes in the tables before anything is written.
+        load_federated_tables(config)
+    claim_folder(folder, {"version": __version__, "configuration": {"first_seed": config.seed}})
+    deadline = _deadline(options)
+    runs: list[list[Results]] = []
+    for number in range(options.seeds):
+        seed = config.seed + number
+        seeded = replace(overrides, seed=seed).apply(config)
+        training = _finish(
+            seeded, folder / f"seed-{seed}", options.device, deadline, quietly=number > 0
+        )
+        if not training.is_finished:
+            _say_unfinished(options, folder, number)
+            return
+        runs.append(training.results)
+    spread = spread_over_seeds(runs)
+    folders = [str(folder / f"seed-{seed}") for seed in spread.seeds]
+    content = {"format": 1, "runs": folders} | spread_as_json(spread)
+    write_spread(folder, spread, content)
+    if options.json:
+        print(json.dumps({"run": str(folder), "finished": True} | content))
+    else:
+        print_spread(folder, spread, folders)
+
+
+def _say_unfinished(options: argparse.Namespace, folder: Path, done: int) -> None:
+    if options.json:
+        print(json.dumps({"run": str(folder), "finished": False, "seeds_done": done}))
+        return
+    print(
+        f"Stopped with {done} of {options.seeds} seeds done in {folder}; run the same command "
+        "again to continue."
+    )
