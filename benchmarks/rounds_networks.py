@@ -23,9 +23,10 @@ from fedminmax.data.adult import load_adult
 from fedminmax.data.fashion_mnist import find_fashion_mnist, folders_to_search, load_fashion_mnist
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import LocalMethod
-from fedminmax.studies.fashion import FashionConfig, FashionStudy
-from fedminmax.studies.study import RunPlan, rows_of_sites
-from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy
+from fedminmax.studies.config import StudyConfig
+from fedminmax.studies.fashion import fashion_study
+from fedminmax.studies.study import RunPlan, Study, rows_of_sites
+from fedminmax.studies.synthetic import synthetic_study
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round
 
@@ -47,23 +48,7 @@ VARIANTS: dict[str, LocalMethod[Any]] = {
 
 def synthetic(seeds: range) -> Iterator[Reached]:
     """The paper's MLP on 6,000 synthetic rows."""
-    study = SyntheticStudy(
-        SyntheticConfig(
-            rows=6000,
-            sites=SITES,
-            model="mlp",
-            hidden=(512, 512, 512, 512),
-            learning_rate=0.1,
-            adversary_rate=0.1,
-            epsilon=0.0,
-            epochs=15,
-            batch_size=100,
-            folds_by="seeds",
-            folds_in_all=0,
-            seed=0,
-            device="cpu",
-        )
-    )
+    study = synthetic_study(StudyConfig(6000, SITES, model="mlp", widths=(512,) * 4))
     for seed in seeds:
         target = Target("Algorithm 1's round 1,000", ALGORITHM_1_RISKS[seed], 60)
         for setting in SETTINGS:
@@ -120,30 +105,19 @@ def _lowest(done: Round[Any]) -> float:
 
 
 def _worst_test_group(
-    study: FashionStudy, federation: Simulation, last_round: int, done: Round[Any]
+    study: Study, federation: Simulation, last_round: int, done: Round[Any]
 ) -> float:
     if done.number < last_round:
         return math.inf
     return max(study.scores(federation.model(done.members[0])).risks)
 
 
-def _fashion(rows: int) -> FashionStudy:
+def _fashion(rows: int) -> Study:
     folder = find_fashion_mnist(folders_to_search(None), Path())
     if folder is None:
         raise SystemExit("FashionMNIST is not on this machine; run: fedminmax fetch fashion-mnist")
-    config = FashionConfig(
-        rows,
-        SITES,
-        channels=(16, 32),
-        learning_rate=0.1,
-        adversary_rate=0.1,
-        epsilon=0.0,
-        epochs=15,
-        batch_size=100,
-        seed=0,
-        device="cpu",
-    )
-    return FashionStudy(config, load_fashion_mnist(folder))
+    config = StudyConfig(rows, SITES, model="cnn", widths=(16, 32))
+    return fashion_study(config, load_fashion_mnist(folder))
 
 
 def _plan(setting: str, fold: int, validation: float = 0.0) -> RunPlan:

@@ -22,7 +22,8 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.losses import brier_loss
 from fedminmax.data.fashion_mnist import choose_rows
 from fedminmax.methods import AFL, AFLFast
-from fedminmax.studies.fashion import FashionConfig, FashionStudy
+from fedminmax.studies.config import StudyConfig
+from fedminmax.studies.fashion import fashion_study
 from fedminmax.studies.finish import run_folder
 from fedminmax.studies.study import RunPlan, StudyMethod, rows_of_sites
 from fedminmax.training.checkpoint import restore
@@ -45,11 +46,16 @@ class WorstSite:
             )
 
 
-def config_of_long_runs() -> FashionConfig:
+def config_of_long_runs() -> StudyConfig:
     """Return the configuration of AFL's long runs."""
     content = json.loads((AFL_RUNS / "config.json").read_text())
-    del content["version"]
-    return FashionConfig(**content | {"channels": tuple(content["channels"])})
+    return StudyConfig(
+        content["rows"],
+        content["sites"],
+        model="cnn",
+        widths=tuple(content["channels"]),
+        seed=content["seed"],
+    )
 
 
 def plan_of(setting: str, method: StudyMethod) -> RunPlan:
@@ -75,13 +81,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100, help="rounds of AFLFast")
     options = parser.parse_args()
     config = config_of_long_runs()
-    study = FashionStudy(config, fashion_mnist(None))
+    data = fashion_mnist(None)
+    study = fashion_study(config, data)
     seed = study.fold_seed(0)
-    rows = choose_rows(study.data.train, config.rows, seed)
+    rows = choose_rows(data.train, config.rows, seed)
     for setting in options.settings:
         parts = rows_of_sites(setting, rows.group, config.sites, seed)
         objective = WorstSite([rows.rows(part) for part in parts])
-        afl, fast = AFL(config.learning_rate, config.adversary_rate), AFLFast()
+        afl, fast = AFL(0.1, 0.1), AFLFast()
         federation = study.federation(plan_of(setting, fast))
         print(f"{setting}: worst site's training risk, AFL and AFLFast", flush=True)
         slow = first_rounds(federation, afl, options.first, seed)

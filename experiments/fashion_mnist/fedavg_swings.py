@@ -15,7 +15,8 @@ from fedminmax import FedAvg, Iterate, train
 from fedminmax.cli.study_runs import fashion_mnist
 from fedminmax.core.examples import Examples
 from fedminmax.data.fashion_mnist import GROUP_NAMES, PIXEL_DEVIATION, PIXEL_MEAN, FashionMnist
-from fedminmax.studies.fashion import FashionConfig, FashionStudy
+from fedminmax.studies.config import StudyConfig
+from fedminmax.studies.fashion import fashion_study
 from fedminmax.studies.study import RunPlan
 
 
@@ -37,20 +38,9 @@ def main() -> None:
     data = fashion_mnist(None)
     if options.pixels == "plain":
         data = FashionMnist(with_plain_pixels(data.train), with_plain_pixels(data.test))
-    config = FashionConfig(
-        rows=options.rows,
-        sites=40,
-        channels=(16, 32),
-        learning_rate=options.learning_rate,
-        adversary_rate=0.1,
-        epsilon=0.0,
-        epochs=options.epochs,
-        batch_size=100,
-        seed=0,
-        device="cpu",
-    )
-    study = FashionStudy(config, data)
-    method = FedAvg(config.learning_rate, config.epochs, batch_size=config.batch_size)
+    config = StudyConfig(options.rows, 40, model="cnn", widths=(16, 32))
+    study = fashion_study(config, data)
+    method = FedAvg(options.learning_rate, options.epochs, batch_size=100)
     federation = study.federation(
         RunPlan(options.setting, method, 0, rounds=options.rounds, cost=0)
     )

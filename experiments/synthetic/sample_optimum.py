@@ -24,7 +24,9 @@ from torch import Tensor
 from fedminmax.core.examples import Examples
 from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.data.synthetic import GroupRisks, risks_of_sides
-from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, fold_rows
+from fedminmax.studies.config import StudyConfig
+from fedminmax.studies.study import Study
+from fedminmax.studies.synthetic import fold_rows, synthetic_study
 
 Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -92,9 +94,9 @@ def distance_from_optimal(statistics: list[list[tuple[float, float]]], sides: Ve
     return float(optimize.nnls(conditions, np.array([0.0, 0.0, 1.0]))[1])
 
 
-def optima_of_fold(study: SyntheticStudy, fold: int) -> dict[str, GroupRisks]:
+def optima_of_fold(study: Study, fold: int) -> dict[str, GroupRisks]:
     """Population risks of the sample optima of the three kinds of objective."""
-    rows = fold_rows(study, fold)
+    rows = fold_rows(study.config, fold, study.fold_seed(fold))
     everyone = torch.arange(len(rows))
     (_, low), (_, high) = side_statistics(rows, everyone)
     optima = {"FedAvg (mean)": risks_of_sides(low, high)}
@@ -114,10 +116,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="ask for another number of rows")
     options = parser.parse_args()
     content = json.loads((options.folder / "config.json").read_text())
-    del content["version"]
-    rows = options.rows or content["rows"]
-    config = SyntheticConfig(**(content | {"hidden": tuple(content["hidden"]), "rows": rows}))
-    folds = [optima_of_fold(SyntheticStudy(config), fold) for fold in range(3)]
+    config = StudyConfig(
+        options.rows or content["rows"],
+        content["sites"],
+        model=content["model"],
+        folds_by=content["folds_by"],
+        folds_in_all=content["folds_in_all"],
+        seed=content["seed"],
+    )
+    folds = [optima_of_fold(synthetic_study(config), fold) for fold in range(3)]
     print(f"{config.rows} rows, {config.sites} sites; population risks (worst, best)")
     for name in folds[0]:
         worst = [optima[name].worst for optima in folds]

@@ -5,8 +5,9 @@ import torch
 
 from fedminmax.data.adult import Adult, load_adult
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.studies.adult import AdultConfig, AdultStudy
-from fedminmax.studies.study import CENTRALIZED, RunPlan
+from fedminmax.studies.adult import adult_study
+from fedminmax.studies.config import StudyConfig
+from fedminmax.studies.study import CENTRALIZED, RunPlan, Study
 from fedminmax.training.train import train
 
 METHOD = FedMinMax(learning_rate=1.0, adversary_rate=0.1)
@@ -17,9 +18,8 @@ def data() -> Adult:
     return load_adult()
 
 
-def study_of(data: Adult, loss: str = "brier") -> AdultStudy:
-    config = AdultConfig(sites=40, include_protected=False, loss=loss, seed=0, device="cpu")
-    return AdultStudy(config, data)
+def study_of(data: Adult, loss: str = "brier") -> Study:
+    return adult_study(StudyConfig(len(data.train), 40, model="linear", loss=loss), data)
 
 
 def plan(setting: str) -> RunPlan:

@@ -8,17 +8,17 @@ import pytest
 from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.studies.finish import finish_runs, is_finished, read_scored_rounds, run_folder
 from fedminmax.studies.scores import RunResult, read_result
-from fedminmax.studies.study import Length, RunPlan, Selection
-from fedminmax.studies.synthetic import SyntheticStudy, methods_of, synthetic_plans
+from fedminmax.studies.study import Length, RunPlan, Selection, Study
+from fedminmax.studies.synthetic import synthetic_methods, synthetic_plans, synthetic_study
 from fedminmax.training.train import train
-from tests.studies.small_study import CONFIG, STUDY
+from tests.studies.small_study import CONFIG, SETTINGS, STUDY
 
 FAST = ["afl-fast", "fedavg-fast", "fedminmax-fast"]
-NETWORK = replace(CONFIG, model="mlp", hidden=(4,), rows=800)
+NETWORK = replace(CONFIG, model="mlp", widths=(4,), rows=800)
 LENGTH = Length(rounds=30, local_rounds=4, fast_rounds=12)
 
 
-def result_of(study: SyntheticStudy, plan: RunPlan, folder: Path) -> RunResult:
+def result_of(study: Study, plan: RunPlan, folder: Path) -> RunResult:
     list(finish_runs(study, [plan], folder))
     result = read_result(run_folder(folder, plan))
     assert result is not None
@@ -27,12 +27,12 @@ def result_of(study: SyntheticStudy, plan: RunPlan, folder: Path) -> RunResult:
 
 def plans(config: object = NETWORK, methods: list[str] = FAST) -> list[RunPlan]:
     assert isinstance(config, type(CONFIG))
-    return synthetic_plans(config, Selection(["ESG"], methods, [0], LENGTH))
+    return synthetic_plans(config, SETTINGS, Selection(["ESG"], methods, [0], LENGTH))
 
 
 def test_only_fast_methods_of_networks_set_rows_aside() -> None:
     """The papers' methods train on all rows; a linear model needs no choice of its round."""
-    names = [name for name in methods_of(NETWORK) if name != "centralized"]
+    names = [name for name in synthetic_methods(SETTINGS) if name != "centralized"]
     found = {plan.method.name: plan.validation for plan in plans(methods=names)}
     assert {name for name, share in found.items() if share} == {
         *("AFLFast", "FedAvgFast", "FedMinMaxFast")
@@ -44,7 +44,7 @@ def test_only_fast_methods_of_networks_set_rows_aside() -> None:
 
 @pytest.mark.parametrize("plan", plans(), ids=lambda plan: plan.key)
 def test_the_answer_is_the_round_that_validation_rows_chose(plan: RunPlan, tmp_path: Path) -> None:
-    study = SyntheticStudy(NETWORK)
+    study = synthetic_study(NETWORK)
     plan = replace(plan, rounds_between_tests=5)
     result = result_of(study, plan, tmp_path)
     federation = study.federation(plan)
@@ -65,7 +65,7 @@ def test_the_answer_is_the_round_that_validation_rows_chose(plan: RunPlan, tmp_p
 
 
 def test_a_run_in_pieces_chooses_the_same_round(tmp_path: Path) -> None:
-    study, (_, _, plan) = SyntheticStudy(NETWORK), plans()
+    study, (_, _, plan) = synthetic_study(NETWORK), plans()
     whole = result_of(study, plan, tmp_path / "whole")
     calls = 0
     while not is_finished(plan, run_folder(tmp_path / "cut", plan)):

@@ -17,6 +17,7 @@ from fedminmax.cli.options import (
     whole_number,
 )
 from fedminmax.cli.reproduce import add_folder_options
+from fedminmax.studies.config import StudyConfig
 
 RESUMABLE = "Interrupt it at any time; run the same command again to continue."
 SETTINGS = ("ESG", "SSG", "PSG", "centralized")
@@ -152,47 +153,32 @@ def _add_rows(parser: argparse.ArgumentParser) -> None:
 
 def _run_synthetic(options: argparse.Namespace) -> None:
     from fedminmax.cli.comparison import compare
-    from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy
+    from fedminmax.studies.synthetic import synthetic_study
 
-    config = SyntheticConfig(
-        rows=options.rows,
-        sites=options.sites,
-        model=options.model,
-        hidden=(512, 512, 512, 512) if options.model == "mlp" else (),
-        # Each entry has its own settings; the study's are not used here.
-        learning_rate=0.1,
-        adversary_rate=0.1,
-        epsilon=0.0,
-        epochs=15,
-        batch_size=100,
-        folds_by="seeds",
-        folds_in_all=0,
-        seed=options.seed,
-        device=options.device,
-    )
-    compare("synthetic", SyntheticStudy(config), config, options, network=config.network)
+    widths = (512, 512, 512, 512) if options.model == "mlp" else ()
+    compare("synthetic", synthetic_study(_config(options, options.model, widths)), options)
 
 
 def _run_fashion(options: argparse.Namespace) -> None:
     from fedminmax.cli.comparison import compare
     from fedminmax.cli.study_runs import fashion_mnist
-    from fedminmax.studies.fashion import FashionConfig, FashionStudy
+    from fedminmax.studies.fashion import fashion_study
 
-    config = FashionConfig(
-        rows=options.rows,
-        sites=options.sites,
-        channels=options.channels,
-        # Each entry has its own settings; the study's are not used here.
-        learning_rate=0.1,
-        adversary_rate=0.1,
-        epsilon=0.0,
-        epochs=15,
-        batch_size=100,
+    config = _config(options, "cnn", options.channels)
+    compare("fashion-mnist", fashion_study(config, fashion_mnist(options.data_dir)), options)
+
+
+def _config(options: argparse.Namespace, model: str, widths: tuple[int, ...] = ()) -> StudyConfig:
+    return StudyConfig(
+        options.rows,
+        options.sites,
+        model=model,
+        widths=widths,
+        loss=getattr(options, "loss", "brier"),
+        include_protected=getattr(options, "include_protected", False),
         seed=options.seed,
         device=options.device,
     )
-    study = FashionStudy(config, fashion_mnist(options.data_dir))
-    compare("fashion-mnist", study, config, options, network=True)
 
 
 # How rates, epochs and rounds were chosen is in experiments/adult/README.md.
@@ -241,18 +227,11 @@ def _add_adult(data_sets: Commands) -> None:
 def _run_adult(options: argparse.Namespace) -> None:
     from fedminmax.cli.comparison import compare
     from fedminmax.data.adult import load_adult
-    from fedminmax.studies.adult import AdultConfig, AdultStudy
+    from fedminmax.studies.adult import adult_study
 
-    config = AdultConfig(
-        sites=options.sites,
-        include_protected=options.include_protected,
-        loss=options.loss,
-        seed=options.seed,
-        device=options.device,
-    )
-    data = load_adult(include_protected=config.include_protected)
+    data = load_adult(include_protected=options.include_protected)
     usual = QUICK if options.quick else FULL
     options.rows = len(data.train)
     options.rounds = options.rounds or usual.rounds
     options.local_rounds = options.local_rounds or usual.local_rounds
-    compare("adult", AdultStudy(config, data), config, options, network=False)
+    compare("adult", adult_study(_config(options, "linear"), data), options)

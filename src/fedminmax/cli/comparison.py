@@ -17,7 +17,6 @@ from fedminmax.core.text import markdown_table
 from fedminmax.methods.catalogue import CARDS, unusable_methods
 from fedminmax.runs.convergence import notes_on_convergence
 from fedminmax.runs.layout import RESULTS_FILE, TABLE_FILE, claim_folder
-from fedminmax.studies.adult import AdultConfig
 from fedminmax.studies.comparison import (
     HEADERS,
     ComparisonRow,
@@ -32,42 +31,26 @@ from fedminmax.studies.comparison import (
     read_failures,
     summarise_comparison,
 )
-from fedminmax.studies.fashion import FashionConfig
 from fedminmax.studies.figures import draw_comparison
 from fedminmax.studies.scores import read_results
 from fedminmax.studies.study import Length, RunPlan, Study
-from fedminmax.studies.synthetic import SyntheticConfig
 
 # In a list of methods: every method, with its defaults.
 ALL = "all"
 # Options that apply to every method that has such a setting.
 COMMON = ("learning_rate", "adversary_rate", "epochs", "batch_size")
-# The part of a study's configuration that is unused: here each method has its own settings.
-UNUSED = (*COMMON, "epsilon")
 
 
-def compare(
-    data: str,
-    study: Study,
-    config: SyntheticConfig | FashionConfig | AdultConfig,
-    options: argparse.Namespace,
-    *,
-    network: bool,
-) -> None:
-    """Finish the runs of all entries and print the table of the requested ones.
-
-    ``network``: whether the study's model is a neural network; fast methods then hold out rows.
-    """
+def compare(data: str, study: Study, options: argparse.Namespace) -> None:
+    """Finish the runs of all entries and print the table of the requested ones."""
     given = {name: getattr(options, name) for name in COMMON}
     common = {name: value for name, value in given.items() if value is not None}
     entries = parse_entries(options.methods, common)
     folder = options.out or Path("runs", f"compare-{data}")
     call = Call(folder, options.budget, as_json=options.json, status_only=options.status)
     length = Length(options.rounds, options.local_rounds, options.fast_rounds)
-    seeds = range(options.seeds)
-    plans = plan_comparison(entries, options.settings, seeds, length, options.rows, network=network)
-    fixed = {name: value for name, value in asdict(config).items() if name not in UNUSED}
-    own = {"data": data, "common": common} | fixed
+    plans = plan_comparison(entries, options.settings, range(options.seeds), length, study.config)
+    own = {"data": data, "common": common} | asdict(study.config)
     if call.status_only:
         print_status(plans, own, call)
         return

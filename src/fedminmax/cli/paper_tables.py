@@ -19,16 +19,16 @@ from fedminmax.cli.terminal import display, print_table, wide_console
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import markdown_table
 from fedminmax.runs.layout import RESULTS_FILE, TABLE_FILE
+from fedminmax.studies.config import PaperSettings, StudyConfig
 from fedminmax.studies.fashion import (
     APPENDIX_HEADERS,
     TABLE_2_HEADERS,
-    FashionConfig,
     FashionRow,
-    FashionStudy,
     appendix_cells,
     fashion_notes,
     fashion_plans,
     fashion_rows_as_json,
+    fashion_study,
     markdown_tables,
     plans_in,
     summarise_fashion,
@@ -45,15 +45,14 @@ from fedminmax.studies.lemma2 import (
     write_one_trajectory,
 )
 from fedminmax.studies.scores import read_results
-from fedminmax.studies.study import RunPlan, Selection
+from fedminmax.studies.study import RunPlan, Selection, Study
 from fedminmax.studies.synthetic import (
     HEADERS,
-    SyntheticConfig,
-    SyntheticStudy,
     TableRow,
     rows_as_json,
     summarise,
     synthetic_plans,
+    synthetic_study,
     table_cells,
     table_notes,
 )
@@ -68,27 +67,33 @@ MAX_ROWS_TO_COMPARE = 6000
 
 
 def reproduce_synthetic(
-    config: SyntheticConfig, selection: Selection, call: Call, *, quick: bool
+    config: StudyConfig,
+    settings: PaperSettings,
+    selection: Selection,
+    call: Call,
+    *,
+    quick: bool,
 ) -> None:
     """Finish the selected runs and print the table of all finished runs in the folder."""
-    plans = synthetic_plans(config, selection)
+    plans = synthetic_plans(config, settings, selection)
+    fixed = asdict(config) | asdict(settings)
     if call.status_only:
-        print_status(plans, asdict(config), call)
+        print_status(plans, fixed, call)
         return
-    study = SyntheticStudy(config)
-    open_study(study, plans, asdict(config), call)
+    study = synthetic_study(config)
+    open_study(study, plans, fixed, call)
     missing = finish_with_bars("reproduce synthetic", study, plans, call)
     folder = call.folder
     rows = summarise(read_results(folder))
-    settings = (
-        f"{config.rows} rows, {config.sites} sites, eta_theta = {config.learning_rate:g}, "
-        f"eta_mu = eta_lambda = {config.adversary_rate:g}; FedAvg and q-FedAvg: local epochs "
-        f"E = {config.epochs}, batch {config.batch_size}."
+    stated = (
+        f"{config.rows} rows, {config.sites} sites, eta_theta = {settings.learning_rate:g}, "
+        f"eta_mu = eta_lambda = {settings.adversary_rate:g}; FedAvg and q-FedAvg: local epochs "
+        f"E = {settings.epochs}, batch {settings.batch_size}."
     )
-    notes = [*table_notes(rows, config.folds_by, missing=missing), settings]
+    notes = [*table_notes(rows, config.folds_by, missing=missing), stated]
     if quick and not config.network:
         notes.append(QUICK)
-    content = {"config": asdict(config), "rows": rows_as_json(rows), "notes": notes}
+    content = {"config": fixed, "rows": rows_as_json(rows), "notes": notes}
     write_json(folder / RESULTS_FILE, content)
     table = markdown_table(HEADERS, table_cells(rows))
     write_text(folder / TABLE_FILE, "\n\n".join([table, *notes]) + "\n")
@@ -108,7 +113,8 @@ def _print_table(rows: list[TableRow], notes: list[str], folder: Path) -> None:
 
 
 def reproduce_fashion(
-    config: FashionConfig,
+    config: StudyConfig,
+    settings: PaperSettings,
     selection: Selection,
     call: Call,
     *,
@@ -117,21 +123,25 @@ def reproduce_fashion(
     quick: bool,
 ) -> None:
     """Finish the selected runs and print the tables of all finished runs in the folder."""
-    plans = fashion_plans(config, selection)
+    plans = fashion_plans(config, settings, selection)
+    fixed = asdict(config) | asdict(settings)
     fedminmax = [plan for plan in plans if plan.method.name == "FedMinMax"]
     kept = [plan for plan in plans if not reuse_lemma2 or _is_run(plan, fedminmax)]
     if call.status_only:
-        print_status(kept, asdict(config), call)
+        print_status(kept, fixed, call)
         return
-    study = FashionStudy(config, fashion_mnist(data_dir))
-    open_study(study, kept, asdict(config), call)
+    data = fashion_mnist(data_dir)
+    study = fashion_study(config, data)
+    open_study(study, kept, fixed, call)
     started = time.monotonic()
     if reuse_lemma2 and fedminmax:
-        _compare(study, [plan for plan in fedminmax if plan.fold == fedminmax[0].fold], call)
+        part = replace(config, rows=min(config.rows, MAX_ROWS_TO_COMPARE))
+        first = [plan for plan in fedminmax if plan.fold == fedminmax[0].fold]
+        _compare(fashion_study(part, data), first, call)
     if call.budget is not None:
         call = replace(call, budget=max(0.0, call.budget - (time.monotonic() - started)))
     missing = finish_with_bars("reproduce fashion-mnist", study, kept, call)
-    _report(config, call, missing, quick=quick)
+    _report(config, settings, call, missing, quick=quick)
 
 
 def _is_run(plan: RunPlan, fedminmax: list[RunPlan]) -> bool:
@@ -139,30 +149,30 @@ def _is_run(plan: RunPlan, fedminmax: list[RunPlan]) -> bool:
     return plan not in fedminmax or plan.setting == fedminmax[0].setting
 
 
-def _compare(study: FashionStudy, plans: list[RunPlan], call: Call) -> None:
+def _compare(study: Study, plans: list[RunPlan], call: Call) -> None:
     """Compare the first rounds in all settings of FedMinMax that no earlier call has compared."""
     found = read_one_trajectory(call.folder)
     new = plans_to_compare(plans, found)
     if not new:
         return
-    rows = min(study.config.rows, MAX_ROWS_TO_COMPARE)
-    part = FashionStudy(replace(study.config, rows=rows), study.data)
     steps = len(new) * ROUNDS_TO_COMPARE * len(PRECISIONS)
     with display("compare first rounds (Lemma 2)", steps) as bars:
-        for done, comparison in compare_first_rounds(part, new, ROUNDS_TO_COMPARE):
+        for done, comparison in compare_first_rounds(study, new, ROUNDS_TO_COMPARE):
             bars.show_work(done)
             if comparison is not None:
                 write_one_trajectory(call.folder, merged(found, comparison))
 
 
-def _report(config: FashionConfig, call: Call, missing: int, *, quick: bool) -> None:
+def _report(
+    config: StudyConfig, settings: PaperSettings, call: Call, missing: int, *, quick: bool
+) -> None:
     """Write and print tables and figures of all finished runs."""
     folder = call.folder
     comparison = read_one_trajectory(folder)
     rows = summarise_fashion(read_results(folder), comparison.settings if comparison else ())
-    notes = fashion_notes(rows, _details(config, comparison, quick=quick), missing)
+    notes = fashion_notes(rows, _details(config, settings, comparison, quick=quick), missing)
     content = {
-        "config": asdict(config),
+        "config": asdict(config) | asdict(settings),
         "one_trajectory": asdict(comparison) if comparison else None,
         "rows": fashion_rows_as_json(rows),
         "notes": notes,
@@ -170,7 +180,7 @@ def _report(config: FashionConfig, call: Call, missing: int, *, quick: bool) -> 
     write_json(folder / RESULTS_FILE, content)
     write_text(folder / TABLE_FILE, markdown_tables(rows, notes))
     figures = draw_accuracies(rows, folder / "accuracies") if rows else []
-    panels = read_curves(folder, plans_in(folder, config))
+    panels = read_curves(folder, plans_in(folder, config, settings))
     if panels:
         figures += draw_risk_against_rounds(panels, folder / "risk_against_rounds")
     if call.as_json:
@@ -179,12 +189,21 @@ def _report(config: FashionConfig, call: Call, missing: int, *, quick: bool) -> 
         _print_tables(rows, notes, [folder / RESULTS_FILE, folder / TABLE_FILE, *figures])
 
 
-def _details(config: FashionConfig, comparison: OneTrajectory | None, *, quick: bool) -> list[str]:
-    first, second = config.channels
+def _details(
+    config: StudyConfig,
+    settings: PaperSettings,
+    comparison: OneTrajectory | None,
+    *,
+    quick: bool,
+) -> list[str]:
+    first, second = config.widths
     details = [
         f"{config.rows} rows, {config.sites} sites, CNN with {first} and {second} channels.",
-        f"eta_theta = {config.learning_rate:g}, eta_mu = eta_lambda = {config.adversary_rate:g}.",
-        f"FedAvg: local epochs E = {config.epochs}, batch {config.batch_size}.",
+        (
+            f"eta_theta = {settings.learning_rate:g}, "
+            f"eta_mu = eta_lambda = {settings.adversary_rate:g}."
+        ),
+        f"FedAvg: local epochs E = {settings.epochs}, batch {settings.batch_size}.",
     ]
     if quick:
         details.append(

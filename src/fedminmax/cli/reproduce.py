@@ -20,6 +20,7 @@ from fedminmax.cli.options import (
     whole_number,
 )
 from fedminmax.core.errors import InputError
+from fedminmax.studies.config import PaperSettings, StudyConfig
 
 if TYPE_CHECKING:
     from fedminmax.cli.study_runs import Call
@@ -271,9 +272,18 @@ def _call(options: argparse.Namespace, chosen: Defaults) -> "tuple[Selection, Ca
     )
 
 
+def _settings(options: argparse.Namespace, chosen: Defaults) -> PaperSettings:
+    return PaperSettings(
+        chosen.learning_rate,
+        options.adversary_rate,
+        options.epsilon,
+        chosen.epochs,
+        chosen.batch_size,
+    )
+
+
 def _run_synthetic(options: argparse.Namespace) -> None:
     from fedminmax.cli.paper_tables import reproduce_synthetic
-    from fedminmax.studies.synthetic import SyntheticConfig
 
     cross_validation = options.folds_by == "cross_validation"
     if cross_validation:
@@ -281,44 +291,36 @@ def _run_synthetic(options: argparse.Namespace) -> None:
     chosen = _with_defaults(options)
     if cross_validation and chosen.folds < 2:
         raise InputError("cross-validation with 1 fold leaves no rows; give --folds 2 or more")
-    config = SyntheticConfig(
+    config = StudyConfig(
         rows=chosen.rows,
         sites=chosen.sites,
         model=chosen.model,
-        hidden=chosen.hidden if chosen.model == "mlp" else (),
-        learning_rate=chosen.learning_rate,
-        adversary_rate=options.adversary_rate,
-        epsilon=options.epsilon,
-        epochs=chosen.epochs,
-        batch_size=chosen.batch_size,
+        widths=chosen.hidden if chosen.model == "mlp" else (),
         folds_by=options.folds_by,
         # With seeds, folds are independent: later calls may add folds to the same folder.
         folds_in_all=chosen.folds if cross_validation else 0,
         seed=options.seed,
         device=options.device,
     )
-    reproduce_synthetic(config, *_call(options, chosen), quick=options.quick)
+    settings = _settings(options, chosen)
+    reproduce_synthetic(config, settings, *_call(options, chosen), quick=options.quick)
 
 
 def _run_fashion(options: argparse.Namespace) -> None:
     from fedminmax.cli.paper_tables import reproduce_fashion
-    from fedminmax.studies.fashion import FashionConfig
 
     chosen = _with_defaults(options)
-    config = FashionConfig(
+    config = StudyConfig(
         rows=chosen.rows,
         sites=chosen.sites,
-        channels=chosen.channels,
-        learning_rate=chosen.learning_rate,
-        adversary_rate=options.adversary_rate,
-        epsilon=options.epsilon,
-        epochs=chosen.epochs,
-        batch_size=chosen.batch_size,
+        model="cnn",
+        widths=chosen.channels,
         seed=options.seed,
         device=options.device,
     )
     reproduce_fashion(
         config,
+        _settings(options, chosen),
         *_call(options, chosen),
         data_dir=options.data_dir,
         reuse_lemma2=options.reuse_lemma2,

@@ -17,6 +17,7 @@ from fedminmax.core.text import counted
 from fedminmax.data.partition import Setting
 from fedminmax.methods.card import MethodCard
 from fedminmax.runs.convergence import marked
+from fedminmax.studies.config import StudyConfig
 from fedminmax.studies.finish import Tick, finish_runs, is_finished, run_folder
 from fedminmax.studies.scores import GroupScores, RunResult, Spread, all_converged, spread
 from fedminmax.studies.study import (
@@ -118,9 +119,7 @@ def plan_comparison(
     settings: Sequence[str],
     seeds: Sequence[int],
     length: Length,
-    rows: int,
-    *,
-    network: bool,
+    config: StudyConfig,
 ) -> list[RunPlan]:
     """List the runs: one whole table per seed."""
     lines = lines_of_table(entries, settings)
@@ -130,9 +129,9 @@ def plan_comparison(
             entry.method,
             seed,
             rounds=length.of(entry.method),
-            cost=cost_of(entry.method, length, rows),
+            cost=cost_of(entry.method, length, config.rows),
             label=entry.label,
-            validation=validation_share(entry.method, network=network),
+            validation=validation_share(entry.method, network=config.network),
         )
         for seed in seeds
         for setting, entry in lines

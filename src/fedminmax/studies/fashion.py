@@ -7,22 +7,17 @@ Results are shown next to the paper's, as text, Markdown and JSON.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
-import torch
-from torch import nn
-
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import cnn
-from fedminmax.core.randomness import Purpose, stream_seed, torch_seeded
 from fedminmax.core.text import markdown_table
-from fedminmax.core.workers import usable_device
 from fedminmax.data.fashion_mnist import GROUP_NAMES, FashionMnist, choose_rows
 from fedminmax.data.partition import Setting
 from fedminmax.runs.convergence import marked, notes_on_convergence
+from fedminmax.studies.config import PaperSettings, StudyConfig
 from fedminmax.studies.scores import (
     SAME_OBJECTIVE,
     GroupScores,
@@ -41,12 +36,10 @@ from fedminmax.studies.study import (
     RoundsBetweenTests,
     RunPlan,
     Selection,
-    StudyMethod,
-    federation_of,
+    Study,
     methods_of_paper,
     plan_runs,
 )
-from fedminmax.training.simulation import Simulation
 
 # Testing the three iterates costs as much as two rounds over 6,000 rows.
 BETWEEN_TESTS = RoundsBetweenTests(one_step=50, fast=10)
@@ -99,79 +92,38 @@ TABLE_2_HEADERS = ("Setting", "Method", "", *TABLE_2_GROUPS, "from")
 APPENDIX_HEADERS = ("Setting", "Method", "", *GROUP_NAMES)
 
 
-@dataclass(frozen=True)
-class FashionConfig:
-    """Everything that determines a run's numbers; a folder has runs of one configuration."""
-
-    rows: int
-    sites: int
-    _: KW_ONLY
-    channels: tuple[int, int]
-    learning_rate: float
-    adversary_rate: float
-    epsilon: float
-    epochs: int
-    batch_size: int
-    seed: int
-    device: str
+def fashion_study(config: StudyConfig, data: FashionMnist) -> Study:
+    """Return the study on these images, tested on all 10,000 test images."""
+    first, second = config.widths
+    return Study(
+        config,
+        GROUP_NAMES,
+        rows_of_fold=lambda _, seed: choose_rows(data.train, config.rows, seed),
+        new_model=lambda: cnn((1, 28, 28), len(GROUP_NAMES), (first, second)),
+        scores=lambda model: score_by_group(model, data.test, len(GROUP_NAMES)),
+    )
 
 
-@dataclass(frozen=True, eq=False)
-class FashionStudy:
-    """The study with this configuration on these images."""
-
-    config: FashionConfig
-    data: FashionMnist = field(repr=False)
-
-    def fold_seed(self, fold: int) -> int:
-        """Return the seed of a fold's rows, partition and initialisation."""
-        return stream_seed(self.config.seed, Purpose.FOLDS, fold)
-
-    def federation(self, plan: RunPlan, precision: torch.dtype = torch.float32) -> Simulation:
-        """Draw the fold's rows and model and distribute the rows to the sites."""
-        config, seed = self.config, self.fold_seed(plan.fold)
-        rows = choose_rows(self.data.train, config.rows, seed)
-        with torch_seeded(seed, Purpose.INITIALISATION):
-            model = cnn((1, 28, 28), len(GROUP_NAMES), config.channels)
-        model.to(usable_device(config.device), precision)
-        return federation_of(
-            plan,
-            model,
-            brier_loss,
-            (rows.x, rows.y, rows.group),
-            group_names=GROUP_NAMES,
-            sites=config.sites,
-            seed=seed,
-        )
-
-    def scores(self, model: nn.Module) -> GroupScores:
-        """Test a trained model on all 10,000 test images."""
-        return score_by_group(model, self.data.test, len(GROUP_NAMES))
-
-
-def methods_of(config: FashionConfig) -> dict[str, StudyMethod]:
-    """Return the methods of the table by their names on the command line."""
-    return methods_of_paper(config)
-
-
-def fashion_plans(config: FashionConfig, selection: Selection) -> list[RunPlan]:
+def fashion_plans(
+    config: StudyConfig, settings: PaperSettings, selection: Selection
+) -> list[RunPlan]:
     """List the runs of this study."""
     return plan_runs(
         selection,
-        methods_of(config),
+        methods_of_paper(settings),
         rows=config.rows,
         network=True,
         between_tests=BETWEEN_TESTS,
     )
 
 
-def plans_in(folder: Path, config: FashionConfig) -> list[RunPlan]:
+def plans_in(folder: Path, config: StudyConfig, settings: PaperSettings) -> list[RunPlan]:
     """List the started runs in a study's folder, including those of earlier and other calls."""
     started = {path.name for path in (folder / "runs").glob("*-fold-*")}
     folds = sorted({int(name.rsplit("-", 1)[-1]) for name in started})
-    settings = [*(setting.value for setting in Setting), CENTRALIZED]
-    everything = Selection(settings, list(methods_of(config)), folds, Length(1, 1))
-    return [plan for plan in fashion_plans(config, everything) if plan.key in started]
+    places = [*(setting.value for setting in Setting), CENTRALIZED]
+    everything = Selection(places, list(methods_of_paper(settings)), folds, Length(1, 1))
+    return [plan for plan in fashion_plans(config, settings, everything) if plan.key in started]
 
 
 @dataclass(frozen=True)

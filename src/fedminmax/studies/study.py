@@ -1,15 +1,18 @@
 """The definition of a study: its runs, and how a run is set up and scored."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.losses import Loss
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.randomness import Purpose, stream_seed, torch_seeded
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
+from fedminmax.core.workers import usable_device
 from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.card import Pace, pace_of
@@ -17,6 +20,7 @@ from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.look_ahead import AFLFast, FedAvgFast, FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
+from fedminmax.studies.config import PaperSettings, StudyConfig
 from fedminmax.studies.scores import GroupScores
 from fedminmax.training.simulation import Simulation
 
@@ -71,17 +75,42 @@ class RunPlan:
         return "-".join(part for part in "".join(kept).split("-") if part)
 
 
-class Study(Protocol):
-    """One configuration of an experiment: what determines the numbers of all its runs."""
+@dataclass(frozen=True, eq=False)
+class Study:
+    """One configuration of an experiment: how its runs are set up and scored.
+
+    ``rows_of_fold`` returns the training rows of a fold, given its number and its seed,
+    ``new_model`` an untrained model in torch's current randomness, ``scores`` the test scores of a
+    trained one.
+    """
+
+    config: StudyConfig
+    group_names: tuple[str, ...]
+    _: KW_ONLY
+    rows_of_fold: Callable[[int, int], Examples] = field(repr=False)
+    new_model: Callable[[], nn.Module] = field(repr=False)
+    scores: Callable[[nn.Module], GroupScores] = field(repr=False)
 
     def fold_seed(self, fold: int) -> int:
         """Return the seed of a fold's rows, partition, initialisation and training."""
+        return stream_seed(self.config.seed, Purpose.FOLDS, fold)
 
     def federation(self, plan: RunPlan, precision: torch.dtype = torch.float32) -> Simulation:
         """Draw the fold's rows and model and distribute the rows to the sites."""
-
-    def scores(self, model: nn.Module) -> GroupScores:
-        """Test a trained model."""
+        config, seed = self.config, self.fold_seed(plan.fold)
+        rows = self.rows_of_fold(plan.fold, seed)
+        with torch_seeded(seed, Purpose.INITIALISATION):
+            model = self.new_model()
+        model.to(usable_device(config.device), precision)
+        parts = rows_of_sites(plan.setting, rows.group, config.sites, seed)
+        return Simulation(
+            model,
+            LOSSES_BY_NAME[config.loss],
+            [(rows.x[part], rows.y[part], rows.group[part]) for part in parts],
+            group_names=self.group_names,
+            validation=plan.validation,
+            seed=seed,
+        )
 
 
 @dataclass(frozen=True)
@@ -179,68 +208,21 @@ def validation_share(method: StudyMethod, *, network: bool) -> float:
     return DEFAULT_SHARE_FOR_NETWORKS if fast and network else 0.0
 
 
-class MethodSettings(Protocol):
-    """The part of a configuration that the paper's methods depend on."""
-
-    @property
-    def learning_rate(self) -> float:
-        """The models' step size."""
-
-    @property
-    def adversary_rate(self) -> float:
-        """The adversary's step size."""
-
-    @property
-    def epsilon(self) -> float:
-        """The least weight of a group."""
-
-    @property
-    def epochs(self) -> int:
-        """Local epochs of methods that train locally."""
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of a local step."""
-
-
 def methods_of_paper(
-    config: MethodSettings, others: Mapping[str, StudyMethod] | None = None
+    settings: PaperSettings, others: Mapping[str, StudyMethod] | None = None
 ) -> dict[str, StudyMethod]:
     """Return the methods of a table by their names on the command line, in the paper's order."""
-    rate, adversary = config.learning_rate, config.adversary_rate
+    rate, adversary = settings.learning_rate, settings.adversary_rate
     return {
         "afl": AFL(rate, adversary),
-        "fedavg": FedAvg(rate, config.epochs, batch_size=config.batch_size),
+        "fedavg": FedAvg(rate, settings.epochs, batch_size=settings.batch_size),
         **(others or {}),
-        "fedminmax": FedMinMax(rate, adversary, epsilon=config.epsilon),
+        "fedminmax": FedMinMax(rate, adversary, epsilon=settings.epsilon),
         "afl-fast": AFLFast(),
         "fedavg-fast": FedAvgFast(),
-        "fedminmax-fast": FedMinMaxFast(config.epsilon),
-        CENTRALIZED: FedMinMax(rate, adversary, epsilon=config.epsilon),
+        "fedminmax-fast": FedMinMaxFast(settings.epsilon),
+        CENTRALIZED: FedMinMax(rate, adversary, epsilon=settings.epsilon),
     }
-
-
-def federation_of(
-    plan: RunPlan,
-    model: nn.Module,
-    loss: Loss,
-    rows: tuple[Tensor, Tensor, Tensor],
-    *,
-    group_names: Sequence[str],
-    sites: int,
-    seed: int,
-) -> Simulation:
-    """Distribute the rows (x, y, group) to the sites of the plan's setting."""
-    x, y, group = rows
-    parts = rows_of_sites(plan.setting, group, sites, seed)
-    return Simulation(
-        model,
-        loss,
-        [(x[part], y[part], group[part]) for part in parts],
-        group_names=group_names,
-        validation=plan.validation,
-        seed=seed,
-    )
 
 
 def rows_of_sites(setting: str, group: Tensor, sites: int, seed: int) -> list[Tensor]:

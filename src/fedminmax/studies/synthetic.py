@@ -12,10 +12,8 @@ from torch import Tensor, nn
 
 from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import linear, mlp
-from fedminmax.core.randomness import Purpose, numpy_stream, stream_seed, torch_seeded
-from fedminmax.core.workers import usable_device
+from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.data.synthetic import (
     GROUP_NAMES,
     MEAN_RISKS,
@@ -28,6 +26,7 @@ from fedminmax.data.synthetic import (
 )
 from fedminmax.methods.qfedavg import QFedAvg
 from fedminmax.runs.convergence import marked, notes_on_convergence
+from fedminmax.studies.config import PaperSettings, StudyConfig
 from fedminmax.studies.scores import (
     SAME_OBJECTIVE,
     GroupScores,
@@ -42,12 +41,11 @@ from fedminmax.studies.scores import (
 from fedminmax.studies.study import (
     RunPlan,
     Selection,
+    Study,
     StudyMethod,
-    federation_of,
     methods_of_paper,
     plan_runs,
 )
-from fedminmax.training.simulation import Simulation
 
 HEADERS = (
     *("Setting", "Method", "Worst group", "paper", "opt.", "Best group", "paper", "opt."),
@@ -55,92 +53,58 @@ HEADERS = (
 )
 
 
-@dataclass(frozen=True)
-class SyntheticConfig:
-    """Everything that determines a run's numbers; a folder has runs of one configuration."""
+def synthetic_study(config: StudyConfig) -> Study:
+    """Return the study with the paper's network, or with a linear model of the side of 0."""
 
-    rows: int
-    sites: int
-    _: KW_ONLY
-    model: str
-    hidden: tuple[int, ...]
-    learning_rate: float
-    adversary_rate: float
-    epsilon: float
-    epochs: int
-    batch_size: int
-    folds_by: str
-    folds_in_all: int
-    seed: int
-    device: str
-
-    @property
-    def network(self) -> bool:
-        """Whether the model is the paper's network rather than linear."""
-        return self.model == "mlp"
-
-
-@dataclass(frozen=True)
-class SyntheticStudy:
-    """The study with this configuration."""
-
-    config: SyntheticConfig
-
-    def fold_seed(self, fold: int) -> int:
-        """Return the seed of a fold's rows (by seeds), partition and initialisation."""
-        return stream_seed(self.config.seed, Purpose.FOLDS, fold)
-
-    def federation(self, plan: RunPlan, precision: torch.dtype = torch.float32) -> Simulation:
-        """Draw the fold's rows and model and distribute the rows to the sites."""
-        config, seed = self.config, self.fold_seed(plan.fold)
-        rows = fold_rows(self, plan.fold)
-        with torch_seeded(seed, Purpose.INITIALISATION):
-            model = mlp(1, 2, config.hidden) if config.network else linear(2, 2)
-        model.to(usable_device(config.device), precision)
-        return federation_of(
-            plan,
-            model,
-            brier_loss,
-            (features_of(config, rows.x), rows.y, rows.group),
-            group_names=GROUP_NAMES,
-            sites=config.sites,
-            seed=seed,
-        )
-
-    def scores(self, model: nn.Module) -> GroupScores:
-        """Return the expected risks and rates of a trained model."""
-        predictor = Predictor(self.config, model)
+    def scores(model: nn.Module) -> GroupScores:
+        predictor = Predictor(config, model)
         risks, rates = expected_risks(predictor), expected_rates(predictor)
         return GroupScores((risks.group_0, risks.group_1), *astuple(rates))
 
+    def rows_of_fold(fold: int, seed: int) -> Examples:
+        rows = fold_rows(config, fold, seed)
+        return Examples(features_of(config, rows.x), rows.y, rows.group)
 
-def methods_of(config: SyntheticConfig) -> dict[str, StudyMethod]:
+    return Study(
+        config,
+        GROUP_NAMES,
+        rows_of_fold=rows_of_fold,
+        new_model=lambda: mlp(1, 2, config.widths) if config.network else linear(2, 2),
+        scores=scores,
+    )
+
+
+def synthetic_methods(settings: PaperSettings) -> dict[str, StudyMethod]:
     """Return the methods of the table by their names on the command line."""
-    mild = QFedAvg(0.2, config.learning_rate, epochs=config.epochs, batch_size=config.batch_size)
-    return methods_of_paper(config, {"q-fedavg-0.2": mild, "q-fedavg-5": replace(mild, q=5.0)})
+    mild = QFedAvg(
+        0.2, settings.learning_rate, epochs=settings.epochs, batch_size=settings.batch_size
+    )
+    return methods_of_paper(settings, {"q-fedavg-0.2": mild, "q-fedavg-5": replace(mild, q=5.0)})
 
 
-def synthetic_plans(config: SyntheticConfig, selection: Selection) -> list[RunPlan]:
+def synthetic_plans(
+    config: StudyConfig, settings: PaperSettings, selection: Selection
+) -> list[RunPlan]:
     """List the runs of this study."""
-    return plan_runs(selection, methods_of(config), rows=config.rows, network=config.network)
+    methods = synthetic_methods(settings)
+    return plan_runs(selection, methods, rows=config.rows, network=config.network)
 
 
-def fold_rows(study: SyntheticStudy, fold: int) -> Examples:
+def fold_rows(config: StudyConfig, fold: int, seed: int) -> Examples:
     """Return the training rows of a fold.
 
     With seeds, each fold draws its own rows; with cross-validation, all folds share one draw and
     each omits its own part. The test risk is an exact expectation in both cases.
     """
-    config = study.config
     if config.folds_by == "seeds":
-        return draw_synthetic(config.rows, study.fold_seed(fold))
+        return draw_synthetic(config.rows, seed)
     everything = draw_synthetic(config.rows, config.seed)
     order = numpy_stream(config.seed, Purpose.FOLDS).permutation(config.rows // 2)
     part = torch.from_numpy(order % config.folds_in_all).repeat(2)
     return everything.rows((part != fold).nonzero().squeeze(1))
 
 
-def features_of(config: SyntheticConfig, x: Tensor) -> Tensor:
+def features_of(config: StudyConfig, x: Tensor) -> Tensor:
     """Return the model's features: x itself, or which side of 0 it is on.
 
     A linear model of the two sides can express the optimum exactly, and is so cheap that samples
@@ -153,7 +117,7 @@ def features_of(config: SyntheticConfig, x: Tensor) -> Tensor:
 class Predictor:
     """A trained model together with the features that it was trained on."""
 
-    config: SyntheticConfig
+    config: StudyConfig
     model: nn.Module
 
     def __call__(self, x: Tensor) -> Tensor:
