@@ -17,7 +17,7 @@ from tests.data.tables.small_tables import SCHEMA, write_files
 WORDS = ["init", "north.csv", "south.csv", "--target", "ill", "--groups", "sex"]
 POSITIVE = (
     "'yes' is the positive class, which rates are about; for the other one give --positive no, or "
-    "write it last in classes"
+    "write it as positive in [data]"
 )
 ANY_SIZE = ["--minimum-category", "1"]
 

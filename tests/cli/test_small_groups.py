@@ -87,7 +87,7 @@ def test_a_word_that_is_no_rule_is_refused(
     path.write_text(path.read_text().replace("minimum_size = 0", 'small = "drop"'))
     words = complaint_here(capsys, "train", path)
     assert "small" in words
-    assert "'share', 'merge' or 'play'" in words
+    assert "'by_size', 'merge' or 'include'" in words
 
 
 def test_a_proof_says_that_small_groups_weigh_their_share(

@@ -95,7 +95,7 @@ def test_folds_get_their_share_of_groups_and_sites() -> None:
 
 def test_a_search_over_methods() -> None:
     methods = [FedMinMax(), FedAvg(epochs=1)]
-    search = GridSearchCV(FedMinMaxClassifier(rounds=5, small="play"), {"method": methods}, cv=2)
+    search = GridSearchCV(FedMinMaxClassifier(rounds=5, small="include"), {"method": methods}, cv=2)
     search.fit(PROBLEM.x, WORDS, sensitive_features=SEX, sites=SITES)
     assert search.best_params_["method"] in methods
 

@@ -121,7 +121,7 @@ def test_six_rows_move_the_model_by_no_more_than_their_share() -> None:
 @pytest.mark.parametrize("loss", [cross_entropy_loss, brier_loss])
 def test_without_small_groups_nothing_changes(loss: Any) -> None:
     plain, same = last([rows()], 6, loss), last([rows()], 6, loss, minimum_group=2)
-    playing = last([rows()], 6, loss, minimum_group=30, small=SmallGroupRule.PLAY)
+    playing = last([rows()], 6, loss, minimum_group=30, small=SmallGroupRule.INCLUDE)
     for done in (same, playing):
         assert torch.equal(done.members, plain.members)
         assert torch.equal(done.weights, plain.weights)

@@ -71,7 +71,7 @@ def test_a_small_group_has_its_share_and_no_more(method: AnyMethod[Any], rounds:
 @pytest.mark.parametrize(("method", "rounds"), METHODS, ids=lambda own: getattr(own, "name", ""))
 def test_one_row_owns_the_game_if_it_plays(method: AnyMethod[Any], rounds: int) -> None:
     try:
-        done = last(game(minimum_group=30, small=SmallGroupRule.PLAY), method, rounds)
+        done = last(game(minimum_group=30, small=SmallGroupRule.INCLUDE), method, rounds)
     except DivergedError:
         assert isinstance(method, RelaxedMinimaxFair)
         return
@@ -89,7 +89,7 @@ def test_without_small_groups_nothing_changes(method: AnyMethod[Any]) -> None:
     federation = softmax_problem([[4, 0, 2], [1, 5, 1]])
     plain = last(federation.federation(), method, 12)
     model, rows = federation.model(), federation.sites
-    for rule in (SmallGroupRule.SHARE, SmallGroupRule.MERGE):
+    for rule in (SmallGroupRule.BY_SIZE, SmallGroupRule.MERGE):
         same = Simulation(model, brier_loss, rows, minimum_group=3, small=rule)
         done = last(same, method, 12)
         assert torch.equal(done.members, plain.members)
@@ -141,7 +141,7 @@ def test_a_name_that_merged_groups_have_is_refused() -> None:
 def test_where_all_are_small_all_play() -> None:
     census = Census(torch.tensor([[5, 3], [2, 9]]), minimum_group=30)
     assert census.playable.tolist() == [True, True]
-    (note,) = small_group_notes([7, 12], ["a", "b"], 30, SmallGroupRule.SHARE)
+    (note,) = small_group_notes([7, 12], ["a", "b"], 30, SmallGroupRule.BY_SIZE)
     assert note.startswith("every group has fewer than 30 training rows")
 
 
@@ -150,13 +150,13 @@ def test_a_single_playable_group_makes_the_game_ordinary_training() -> None:
     alone = Simulation(Point([0.0]), half_squared_distance, rows, minimum_group=30)
     done = last(alone, FedMinMax(0.5), 60)
     assert float(done.progress.iterates.last) == pytest.approx(23 / 81, abs=1e-9)
-    notes = small_group_notes([60, 20, 1], ["a", "b", "c"], 30, SmallGroupRule.SHARE)
+    notes = small_group_notes([60, 20, 1], ["a", "b", "c"], 30, SmallGroupRule.BY_SIZE)
     assert "only 'a' has enough training rows" in notes[1]
 
 
 def test_no_group_is_said_to_be_small_if_it_plays() -> None:
-    assert small_group_notes([100, 2], ["a", "b"], 30, SmallGroupRule.PLAY) == []
-    assert small_group_notes([100, 30], ["a", "b"], 30, SmallGroupRule.SHARE) == []
+    assert small_group_notes([100, 2], ["a", "b"], 30, SmallGroupRule.INCLUDE) == []
+    assert small_group_notes([100, 30], ["a", "b"], 30, SmallGroupRule.BY_SIZE) == []
 
 
 def test_a_floor_must_fit_into_what_the_small_groups_leave() -> None:
@@ -167,8 +167,8 @@ def test_a_floor_must_fit_into_what_the_small_groups_leave() -> None:
 
 
 def test_what_is_no_rule_is_refused() -> None:
-    with pytest.raises(InputError, match=r"small = 'share'; give SmallGroupRule.SHARE"):
-        game(minimum_group=30, small="share")
+    with pytest.raises(InputError, match=r"small = 'by_size'; give SmallGroupRule.BY_SIZE"):
+        game(minimum_group=30, small="by_size")
     with pytest.raises(InputError, match="minimum_group = -1; give a whole number of at least 0"):
         game(minimum_group=-1)
 

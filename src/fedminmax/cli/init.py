@@ -199,7 +199,7 @@ def _positive(proposal: "Proposal") -> list[str]:
     other, positive = proposal.target.classes
     line = (
         f"'{positive}' is the positive class, which rates are about; for the other one give "
-        f"--positive {shlex.quote(other)}, or write it last in classes"
+        f"--positive {shlex.quote(other)}, or write it as positive in [data]"
     )
     return [line]
 

@@ -83,6 +83,13 @@ def _check_target(data: DataSection) -> None:
             f"[data] classes has {len(data.classes)} entries; list at least two, or set "
             'task = "regression"'
         )
+    readings = data.map.get(data.target, {})
+    classes = [name for name in data.classes if readings.get(name, name) == name]
+    if data.positive is not None and (len(classes) != 2 or data.positive not in classes):
+        raise InputError(
+            f"[data] positive = '{data.positive}' is not one of two classes; "
+            f"{did_you_mean(data.positive, classes)}"
+        )
 
 
 def _check_feature(column: str, section: FeatureSection, sections: ConfigSections) -> None:
@@ -246,7 +253,7 @@ def _check_privacy(sections: ConfigSections, unit: Unit) -> None:
     if sections.groups.small is SmallGroupRule.MERGE:
         raise InputError(
             '[groups] small = "merge", but one row can decide which groups are merged, and that is '
-            'not covered by the promise in [privacy]; set small = "share"'
+            'not covered by the promise in [privacy]; set small = "by_size"'
         )
     if method.participation < 1:
         raise InputError(

@@ -1,5 +1,7 @@
 """Settings of one call that replace those of the configuration."""
 
+import re
+import tomllib
 from dataclasses import dataclass, replace
 
 from fedminmax.config.read import TableConfig, checked
@@ -80,3 +82,28 @@ def _check_validation(config: TableConfig) -> None:
 
 
 NO_OVERRIDES = Overrides()
+
+
+def with_seed(text: str, seed: int) -> str:
+    r"""Return a configuration's text with another seed.
+
+    >>> print(with_seed('[data]\ntarget = "y"\nseed = 3  # of all\n[model]', 4))
+    [data]
+    target = "y"
+    seed = 4  # of all
+    [model]
+    """
+    lines = text.splitlines()
+    start = next((n for n, line in enumerate(lines) if re.match(r"\s*\[\s*data\s*\]", line)), None)
+    if start is not None:
+        ends = (n for n, line in enumerate(lines) if n > start and line.lstrip().startswith("["))
+        section = range(start + 1, next(ends, len(lines)))
+        line = next((n for n in section if re.match(r"\s*seed\s*=", lines[n])), None)
+        if line is None:
+            lines.insert(start + 1, f"seed = {seed}")
+        else:
+            lines[line] = re.sub(r"=\s*[0-9_]+", f"= {seed}", lines[line], count=1)
+    changed = "\n".join(lines) + "\n" * text.endswith("\n")
+    if tomllib.loads(changed).get("data", {}).get("seed") != seed:
+        raise InputError("the seed cannot be set in this configuration; write seed = 0 in [data]")
+    return changed

@@ -185,8 +185,10 @@ def _schema_of(sections: ConfigSections) -> Schema:
         readings = maps.get(column, {})
         return tuple(value for value in values if readings.get(value, value) == value)
 
+    # The positive class is the last one, in a model and in every rate.
+    classes = sorted(data.classes, key=lambda name: name == data.positive)
     return Schema(
-        target=Target(data.target, occurring(data.target, data.classes)),
+        target=Target(data.target, occurring(data.target, classes)),
         features=tuple(
             Feature(column, feature.kind, occurring(column, feature.categories), feature.format)
             for column, feature in features.items()

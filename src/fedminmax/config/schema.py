@@ -105,7 +105,7 @@ class Schema:
     missing_values: tuple[str, ...] = DEFAULT_MISSING_VALUES
     unlisted_group: MissingGroup = MissingGroup.ERROR
     merge_spellings: bool = False
-    small_groups: SmallGroupRule = SmallGroupRule.SHARE
+    small_groups: SmallGroupRule = SmallGroupRule.BY_SIZE
     person_column: str | None = None
     maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     own_values: tuple[str, ...] = ()

@@ -47,12 +47,14 @@ ValueMap = Annotated[Mapping[str, Name], Field(min_length=1)]
 class DataSection:
     """[data]: which files, what to predict, what to hold out for testing and for validation.
 
+    Of two classes, ``positive`` is the one that rates are about: the last if it is not set.
     ``formats`` has what is different in some sites' files.
     """
 
     target: Name
     task: Literal["classification", "regression"] = "classification"
     classes: Names = ()
+    positive: Name | None = None
     sites: Mapping[str, Name] = field(default_factory=dict)
     file: Name | None = None
     site_column: Name | None = None
@@ -109,7 +111,7 @@ class GroupsSection:
     unlisted: MissingGroup = MissingGroup.ERROR
     as_features: bool = False
     minimum_size: Annotated[int, Field(ge=0)] = MINIMUM_GROUP
-    small: SmallGroupRule = SmallGroupRule.SHARE
+    small: SmallGroupRule = SmallGroupRule.BY_SIZE
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ MERGED_NAME = "merged small groups"
 class SmallGroupRule(Enum):
     """How groups with fewer training rows than the minimum are handled.
 
-    SHARE: each has its share of the rows as weight. MERGE: they become one group, which plays if it
-    is large enough. PLAY: the minimum is ignored.
+    BY_SIZE: each has its share of the rows as weight. MERGE: they become one group, which plays if
+    it is large enough. INCLUDE: the minimum is ignored.
     """
 
-    SHARE = "share"
+    BY_SIZE = "by_size"
     MERGE = "merge"
-    PLAY = "play"
+    INCLUDE = "include"
 
 
 def playable_groups(rows: Sequence[int], minimum: int) -> list[bool]:
@@ -43,7 +43,7 @@ def playable_groups(rows: Sequence[int], minimum: int) -> list[bool]:
 
 def minimum_to_play(minimum: int, rule: SmallGroupRule) -> int:
     """Return how many rows a group needs before the adversary may choose it."""
-    return 0 if rule is SmallGroupRule.PLAY else minimum
+    return 0 if rule is SmallGroupRule.INCLUDE else minimum
 
 
 def groups_to_merge(rows: Sequence[int], minimum: int, rule: SmallGroupRule) -> tuple[int, ...]:
@@ -79,11 +79,11 @@ def small_group_notes(
 ) -> list[str]:
     """Return notes on which groups are too small, and what that means; none if all play.
 
-    >>> small_group_notes([100, 90, 2], ["a", "b", "c"], 30, SmallGroupRule.SHARE)[0][:66]
+    >>> small_group_notes([100, 90, 2], ["a", "b", "c"], 30, SmallGroupRule.BY_SIZE)[0][:66]
     "groups with fewer than 30 training rows: 'c' (2); trained with its"
     """
     small = [(name, count) for name, count in zip(names, rows, strict=True) if count < minimum]
-    if rule is SmallGroupRule.PLAY or not small:
+    if rule is SmallGroupRule.INCLUDE or not small:
         return []
     if len(small) == len(rows):
         all_small = (

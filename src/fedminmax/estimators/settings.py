@@ -44,9 +44,9 @@ class TrainingSettings:
         adversary_rate: Algorithm 1's step size of the groups' weights (0.1); 0 ignores the groups.
         epsilon: the minimum weight of a group.
         minimum_group: groups with fewer rows are small.
-        small: how small groups are treated: "share" weights each by its share of the rows and
-            never as the worst group, "merge" combines them into one group, "play" treats them like
-            any other.
+        small: how small groups are treated: "by_size" weights each by its share of the rows and
+            never as the worst group, "merge" combines them into one group, "include" treats them
+            like any other.
         model: "linear" (for classes: logistic), "spline", whose effects of numbers may bend (a
             linear model of spline features), "mlp", a network with ``hidden`` layers, or "auto":
             linear unless splines clearly help the worst group on rows that are set aside (a
@@ -77,7 +77,7 @@ class TrainingSettings:
     adversary_rate: float | None = None
     epsilon: float = 0.0
     minimum_group: int = MINIMUM_GROUP
-    small: str = "share"
+    small: str = "by_size"
     model: str | None = None
     hidden: tuple[int, ...] = ()
     ridge: float | None = None

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedminmax.config.overrides import Overrides
+from fedminmax.config.overrides import Overrides, with_seed
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.census import census_of
-from fedminmax.data.tables.config_text import with_seed
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.findings.records import Results

@@ -82,7 +82,7 @@ def sorted_rows(
     names = names or tuple(map(str, range(counts.shape[1])))
     check_whole("Simulation", minimum=0, minimum_group=minimum_group)
     if not isinstance(small, SmallGroupRule):
-        raise InputError(f"small = {small!r}; give SmallGroupRule.SHARE, MERGE or PLAY")
+        raise InputError(f"small = {small!r}; give SmallGroupRule.BY_SIZE, MERGE or INCLUDE")
     merged = groups_to_merge(counts.sum(dim=0).tolist(), minimum_group, small)
     if not merged:
         return SortedRows(train, set_aside_rows, counts, names)

@@ -112,7 +112,7 @@ class Simulation:
         fused: bool = True,
         reveals: Reveals = Reveals.OWN_VECTOR,
         minimum_group: int = 0,
-        small: SmallGroupRule = SmallGroupRule.SHARE,
+        small: SmallGroupRule = SmallGroupRule.BY_SIZE,
         validation: float | Iterable[Holding] = 0.0,
         seed: int = 0,
         privacy: Privacy | None = None,

@@ -74,6 +74,11 @@ def test_a_share_is_held_out_unless_there_are_test_files(tmp_path: Path) -> None
     assert config.test == (Source(tmp_path / "test.csv", "north"),)
 
 
+def test_the_positive_class_is_the_last_one_of_a_model(tmp_path: Path) -> None:
+    config = read_config(write_config(tmp_path, (CLASSES, f'{CLASSES}\npositive = "no"')))
+    assert config.schema.target.classes == ("yes", "no")
+
+
 @given(st.text(st.characters(codec="utf-8"), max_size=12))
 def test_any_name_survives_being_written(name: str) -> None:
     assert tomllib.loads(f"{toml_key(name)} = {toml_string(name)}") == {name: name}
@@ -104,6 +109,11 @@ def test_any_name_survives_being_written(name: str) -> None:
             CLASSES,
             'classes = ["no"]',
             '[data] classes has 1 entries; list at least two, or set task = "regression"',
+        ),
+        (
+            CLASSES,
+            f'{CLASSES}\npositive = "yess"',
+            "[data] positive = 'yess' is not one of two classes; did you mean 'yes'?",
         ),
         (CLASSES, 'classes = ["no", "no"]', "[data] classes has 'no' twice; remove one of them"),
         (

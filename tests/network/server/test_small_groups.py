@@ -24,7 +24,7 @@ SMALL = ("Quechua / age under 60", "Quechua / age 60 and over", "Sami / age 60 a
 MINIMUM = "minimum_size = 10"
 
 
-@pytest.mark.parametrize("rule", ["share", "merge"])
+@pytest.mark.parametrize("rule", ["by_size", "merge"])
 def test_training_is_that_of_the_simulation(rule: str, tmp_path: Path) -> None:
     groups = f'{MINIMUM}\nsmall = "{rule}"'
     config = write_small_groups(tmp_path, groups=groups)
@@ -39,7 +39,7 @@ def test_training_is_that_of_the_simulation(rule: str, tmp_path: Path) -> None:
     assert agreed is not None
     counts = agreed.rows(plan.sites).sum(dim=0)
     shares = (counts.double() / counts.sum()).tolist()
-    if rule == "share":
+    if rule == "by_size":
         assert outcome.group_names == (LARGE[0], LARGE[1], LARGE[2], *SMALL)
         assert agreed.encoding.small_group_names == SMALL
         assert all(list(entry.weights[3:]) == shares[3:] for entry in rounds)
@@ -89,10 +89,10 @@ def test_the_rows_of_merged_groups_are_those_of_their_sites(tmp_path: Path) -> N
 def test_a_run_stops_only_for_tiny_groups_that_play(tmp_path: Path) -> None:
     def start(groups: str) -> None:
         config = write_small_groups(tmp_path, held_out=0.0, groups=groups)
-        assert config.schema.small_groups in (SmallGroupRule.SHARE, SmallGroupRule.PLAY)
+        assert config.schema.small_groups in (SmallGroupRule.BY_SIZE, SmallGroupRule.INCLUDE)
         plan = plan_of(config, [PlannedRun("fedminmax", {}, 1)])
         agree(plan, DirectTransport(tmp_path), tmp_path / groups[-6:-1])
 
     start(MINIMUM)
-    words = complaint_of(lambda: start(f'{MINIMUM}\nsmall = "play"'))
+    words = complaint_of(lambda: start(f'{MINIMUM}\nsmall = "include"'))
     assert "has 4 training rows in all, at north, fewer than 5" in words

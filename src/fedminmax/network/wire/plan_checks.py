@@ -114,7 +114,7 @@ def privacy_fault(plan: NetworkPlan) -> str | None:
     if first.rounds != promise.rounds:
         return f"it is for {promise.rounds} rounds, and {first.rounds} are planned"
     if plan.schema.small_groups is SmallGroupRule.MERGE:
-        return 'merging small groups needs exact counts; set small = "share" in [groups]'
+        return 'merging small groups needs exact counts; set small = "by_size" in [groups]'
     return None
 
 
