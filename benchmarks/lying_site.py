@@ -27,17 +27,18 @@ from fedminmax.core.messages import Sums
 from fedminmax.core.workspace import model_with
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.network.server.agreement import agree
+from fedminmax.network.server.agree import agree
 from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
+from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.server.transport import NO_LIMITS, Answer
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import (
+    curvature_from_bytes,
+    sections_to_bytes,
     sums_from_bytes,
     sums_to_bytes,
-    vector_from_bytes,
-    vector_to_bytes,
 )
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, Precision, task_of
 from fedminmax.network.wire.site_rules import SiteRules
@@ -110,19 +111,20 @@ def rows_times(factor: int) -> Callable[[dict[str, Any]], None]:
     def change(content: dict[str, Any]) -> None:
         content["rows"] *= factor
         for sums in content["quantities"].values():
-            sums["count"] *= factor
-            for name in ("total", "squares"):
-                sums[name]["digits"] = f"{int(sums[name]['digits'], 16) * factor:x}"
+            sums[0] *= factor
+            for place in (1, 2):
+                digits, exponent = sums[place].split("/")
+                sums[place] = f"{int(digits, 16) * factor:x}/{exponent}"
         for stratum in content["strata"]:
-            stratum["rows"] *= factor
+            stratum[2] *= factor
 
     return change
 
 
 def invent_a_group(content: dict[str, Any]) -> None:
     """Report one of the rows as of a group that no site has."""
-    content["strata"][0]["rows"] -= 1
-    content["strata"].append({"group": ["invented"], "label": 0, "rows": 1})
+    content["strata"][0][2] -= 1
+    content["strata"].append([["invented"], 0, 1])
 
 
 LIES = (
@@ -197,7 +199,8 @@ class LyingTransport:
             return json.dumps(content).encode()
         if endpoint == "curvature":
             like = torch.zeros(groups * (FEATURES + 1), dtype=torch.float64)
-            return vector_to_bytes(lie.curvature * vector_from_bytes(message, like, LIAR))
+            sums = lie.curvature * curvature_from_bytes(message, len(like), LIAR)
+            return sections_to_bytes({"sums": sums}, 0.0)
         return message
 
 
@@ -250,10 +253,10 @@ def try_lie(lie: Lie, truth: TableConfig) -> str:
         folder = Path(name)
         config = write_tables(folder, MIXED, flips_labels=lie.flips_labels)
         plan, rounds = plan_for(config, lie.run), lie.run.rounds
-        transport = LyingTransport(folder, lie)
+        sites = PlainSites(plan, LyingTransport(folder, lie))
         try:
-            agreement = agree(plan, transport, folder)
-            federation = RemoteFederation(agreement, transport, 0, folder / "notice")
+            agreement = agree(plan, sites, folder)
+            federation = RemoteFederation(agreement, sites, 0, folder / "notice")
             method, refused, answer = agreement.plan.runs[0].build(), 0, torch.zeros(0)
             for done in train(federation, method, rounds=rounds, seed=plan.seed):
                 refused += LIAR in federation.take_notes().refused
@@ -290,9 +293,9 @@ def try_honest(key: str, sites: Mapping[str, Sequence[float]], rounds: int) -> s
         folder = Path(name)
         config = write_tables(folder, sites, flips_labels=False, rows=40)
         plan = plan_for(config, PlannedRun(key, options, rounds))
-        transport = LyingTransport(folder, LIES[0])
-        agreement = agree(plan, transport, folder)
-        federation = RemoteFederation(agreement, transport, 0, folder / "notice")
+        asked = PlainSites(plan, LyingTransport(folder, LIES[0]))
+        agreement = agree(plan, asked, folder)
+        federation = RemoteFederation(agreement, asked, 0, folder / "notice")
         refused, answer = 0, torch.zeros(0)
         method = agreement.plan.runs[0].build()
         for done in train(federation, method, rounds=rounds, seed=plan.seed):

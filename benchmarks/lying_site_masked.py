@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,19 +36,25 @@ from benchmarks.lying_site import (
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.network.flare.kits import Kits, provision
-from fedminmax.network.secure.answers import Values, reply_of, reply_values, summary_values
-from fedminmax.network.secure.fixed_point import Layout
 from fedminmax.network.secure.identity import read_authority, read_identity
-from fedminmax.network.server.agreement import agree
+from fedminmax.network.server.agree import agree
 from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
-from fedminmax.network.server.transport import NO_LIMITS, Answer, Transport
-from fedminmax.network.site.masking import Credentials, MaskedAnswers
-from fedminmax.network.site.requests import Endpoint, Request
+from fedminmax.network.server.sites import PlainSites, Sites
+from fedminmax.network.server.transport import NO_LIMITS, Answer
+from fedminmax.network.site.answering import read_call
+from fedminmax.network.site.sender import Asked, MaskedSender
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.site.site import Site
+from fedminmax.network.site.site import Credentials, Site
 from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
+from fedminmax.network.wire.sections import (
+    Sections,
+    sections_of_summary,
+    sections_of_sums,
+    sums_of,
+)
 from fedminmax.network.wire.summary import summary_from_bytes, summary_to_bytes
 from fedminmax.training.train import train
 
@@ -60,7 +67,7 @@ LOCAL_LIES = (
     Lie("fedavg: step x -3", times(-3), run=LOCAL),
     Lie("fedavg: step x -1", times(-1), run=LOCAL),
 )
-Change = Callable[[Request, Values], Values]
+Change = Callable[[Endpoint, Sections], Sections]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,23 +79,17 @@ class Ended:
     plan: NetworkPlan | None
 
 
-class ChangedAnswers(MaskedAnswers):
+class LyingSender(MaskedSender):
     """The liar's masks: what goes under them is not what was computed and checked."""
 
-    def __init__(self, honest: MaskedAnswers, change: Change) -> None:
-        super().__init__(honest.site, honest.agreed.plan, honest.ledger)
+    def __init__(self, honest: MaskedSender, change: Change) -> None:
+        super().__init__(honest.site, honest._plan, honest.agreed.plan, honest._journal)
         self._change = change
 
-    def answer(
-        self,
-        secure: object,
-        asked: Request,
-        layout: Layout,
-        compute: Callable[[], Values],
-        order: bytes = b"",
-    ) -> bytes:
+    def _send(self, asked: Asked, compute: Callable[[], Sections], layout: Any) -> bytes:
         """Mask other numbers."""
-        return super().answer(secure, asked, layout, lambda: self._change(asked, compute()), order)
+        endpoint = asked.question.endpoint
+        return super()._send(asked, lambda: self._change(endpoint, compute()), layout)
 
 
 class MaskedTransport:
@@ -110,7 +111,7 @@ class MaskedTransport:
     def __call__(
         self,
         sites: Sequence[str],
-        endpoint: str,
+        endpoint: Endpoint,
         payload: Mapping[str, object],
         seconds: Mapping[str, float] = NO_LIMITS,  # noqa: ARG002 - nobody takes long here
     ) -> Iterator[Answer]:
@@ -118,27 +119,30 @@ class MaskedTransport:
         for site in sites:
             own = self._sites[site]
             try:
-                message = getattr(own, endpoint)(**payload) if endpoint != "present" else b""
+                arguments = read_call(endpoint, payload).arguments
+                message = getattr(own, endpoint)(**arguments) if endpoint != "present" else b""
             except RefusedError as error:
                 yield Answer(site, failure=f"{site}: {error}")
                 continue
-            if (site, endpoint) == (LIAR, "prepare") and own._masked is not None:
-                own._masked = ChangedAnswers(own._masked, self._changed)
+            job = own._prepared
+            if (site, endpoint) == (LIAR, "prepare") and job is not None:
+                honest = own._masks()
+                own._prepared = replace(job, sender=LyingSender(honest, self._changed))
             yield Answer(site, message)
 
-    def _changed(self, asked: Request, values: Values) -> Values:
+    def _changed(self, endpoint: Endpoint, sections: Sections) -> Sections:
         lie, schema = self._lie, self._plan.schema
-        if asked.question is Endpoint.ANSWER and lie.reply is not None:
-            return reply_values(lie.reply(reply_of(values)))
-        if asked.question is Endpoint.CURVATURE:
-            return {"sums": values["sums"] * lie.curvature}
-        summary = self._sites[LIAR]._summary
-        if asked.question is Endpoint.SUMMARISE and lie.summary is not None and summary is not None:
-            content = json.loads(summary_to_bytes(summary))
+        if endpoint is Endpoint.ANSWER and lie.reply is not None:
+            return sections_of_sums(lie.reply(sums_of(sections)))
+        if endpoint is Endpoint.CURVATURE:
+            return {"sums": sections["sums"] * lie.curvature}
+        job = self._sites[LIAR]._prepared
+        if endpoint is Endpoint.SUMMARISE and lie.summary is not None and job is not None:
+            content = json.loads(summary_to_bytes(job.summary))
             lie.summary(content)
             told = summary_from_bytes(json.dumps(content).encode(), schema, LIAR)
-            return summary_values(told, schema)
-        return values
+            return sections_of_summary(told, schema)
+        return sections
 
 
 def _credentials(kit: Path, name: str) -> Credentials:
@@ -161,22 +165,23 @@ def run_with(lie: Lie, kits: Kits | None) -> Ended:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = write_tables(folder, MIXED, flips_labels=lie.flips_labels)
-        transport: Transport
+        sites: Sites
         if kits is None:
             plan = plan_for(config, lie.run)
-            transport = LyingTransport(folder, lie)
+            sites = PlainSites(plan, LyingTransport(folder, lie))
         else:
             masked = SecureAggregation(len(SITES))
             plan = plan_for(with_listed_groups(config, folder), lie.run)
             plan = replace(plan, secure_aggregation=masked)
-            transport = MaskedSites(plan, MaskedTransport(folder, kits, lie, plan), folder)
+            transport = MaskedTransport(folder, kits, lie, plan)
+            sites = MaskedSites(plan, masked, transport, folder)
         answer, refused, done_rounds = None, 0, 0
         try:
-            agreement = agree(plan, transport, folder)
+            agreement = agree(plan, sites, folder)
         except (InputError, TooFewSitesError):
             return Ended("does not start", None, None)
         try:
-            federation = RemoteFederation(agreement, transport, 0, folder / "notice")
+            federation = RemoteFederation(agreement, sites, 0, folder / "notice")
             method = agreement.plan.runs[0].build()
             for done in train(federation, method, rounds=lie.run.rounds, seed=plan.seed):
                 notes = federation.take_notes()

@@ -14,19 +14,25 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedminmax.network.flare.kits import provision
 from fedminmax.network.secure.fixed_point import Kind, Layout, Section, exponent_for, pack
 from fedminmax.network.secure.identity import read_authority, read_identity
-from fedminmax.network.secure.messages import Context
+from fedminmax.network.secure.messages import Ask, from_bytes
 from fedminmax.network.secure.session import Terms
-from fedminmax.network.secure.site import SecureSite
 from fedminmax.network.server.masked_totals import MaskedTotals, open_session
 from fedminmax.network.server.transport import NO_LIMITS, Answer
+from fedminmax.network.site.answering import read_call
+from fedminmax.network.site.journal import Journal
+from fedminmax.network.site.policy import Limits
+from fedminmax.network.site.secure_site import SecureSite
+from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.plan import threshold_for
 
 LENGTHS = {"logistic": 100, "3 MB": 750_000}
@@ -47,16 +53,23 @@ class TimedSites:
         for place, name in enumerate(names):
             startup = kits[name] / "startup"
             identity = read_identity(name, startup / "client.key", startup / "client.crt")
-            self._sites[name] = SecureSite(identity, authority, self.terms, folder / name, data="0")
+            self._sites[name] = SecureSite(
+                identity, authority, self.terms, self._journal(folder / name)
+            )
             self.values[name] = np.random.default_rng(place).normal(size=length)
-        self.context = Context("answer")
+        self.question = Question(Endpoint.ANSWER)
         self.layout = Layout(())
         self.seconds: dict[str, list[float]] = {}
+
+    def _journal(self, folder: Path) -> Journal:
+        journal = Journal(folder)
+        journal.begin("bench", "0", "0", Limits(1, 1, 10**6, threshold=self.terms.threshold))
+        return journal
 
     def __call__(
         self,
         sites: Sequence[str],
-        endpoint: str,
+        endpoint: Endpoint,
         payload: Mapping[str, object],
         seconds: Mapping[str, float] = NO_LIMITS,  # noqa: ARG002 - nobody takes long here
     ) -> Iterator[Answer]:
@@ -65,10 +78,12 @@ class TimedSites:
             started = time.process_time()
             own = self._sites[site]
             if endpoint == "answer":
-                packed = pack(self.layout, {"step": self.values[site]}, len(sites))
-                message = own.mask(payload["secure"], self.context, packed, QUESTION)
+                ask = from_bytes(payload["secure"], Ask, "the server")
+                values = {"step": torch.from_numpy(self.values[site])}
+                pack_step = partial(pack, self.layout, values)
+                message = own.mask(ask, self.question, pack_step, QUESTION)
             else:
-                message = getattr(own, endpoint)(**payload)
+                message = getattr(own, endpoint)(**read_call(endpoint, payload).arguments)
             self.seconds.setdefault(endpoint, []).append(time.process_time() - started)
             yield Answer(site, message)
 
@@ -98,10 +113,10 @@ def measure(folder: Path, sites: int, model: str, length: int) -> None:
     timed.seconds.clear()
     server, rounds, errors, upload_bytes = [], [], [], 0
     for number in range(ROUNDS):
-        timed.context = Context("answer", round=number)
+        timed.question = Question(Endpoint.ANSWER, round=number)
         before = sum(map(sum, timed.seconds.values()))
         started, clock = time.process_time(), time.perf_counter()
-        total = totals.total(timed.context, {}, QUESTION, layout=layout, sites=names)
+        total = totals.total(timed.question, {}, QUESTION, layout=layout, sites=names)
         at_sites = sum(map(sum, timed.seconds.values())) - before
         server.append(time.process_time() - started - at_sites)
         rounds.append(time.perf_counter() - clock)

@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedminmax.cli.main import main
 from fedminmax.network.server.run import run_plan
-from fedminmax.network.site.ledger import KEPT_FOLDER, LEDGER_FILE
+from fedminmax.network.site.journal import JOURNAL_FILE, KEPT_FOLDER
 from fedminmax.network.site.privacy import SPENT_FILE
 from fedminmax.network.wire.plan import PlannedRun
 from tests.network.logged_sites import LoggedSites
@@ -83,16 +84,21 @@ def test_lines_for_machines_add_up(sites: LoggedSites, capsys: Capture) -> None:
     assert log(sites, "--json", "--run", "test") == 0
     *lines, last = map(json.loads, capsys.readouterr().out.splitlines())
     seen = sites.seen("north")[: len(lines)]
-    assert [(own["question"], own["bytes"], own["digest"]) for own in lines] == seen
+    told = [(_called(own), own["bytes"], own["digest"]) for own in lines]
+    assert told == seen
     totals = last["totals"]
     assert totals["answered"] == len(lines)
     assert totals["plain"] == 0
     assert totals["masked"] + totals["without_numbers"] == totals["bytes"]
-    assert totals["masked"] == sum(own["bytes"] for own in lines if own["masked"])
+    assert totals["masked"] == sum(own["bytes"] for own in lines if own.get("masked"))
     assert log(sites, "--json", "--run", "open") == 0
     totals = json.loads(capsys.readouterr().out.splitlines()[-1])["totals"]
     assert (totals["masked"], totals["failed"]) == (0, 0)
     assert totals["plain"] > 0
+
+
+def _called(line: dict[str, Any]) -> str:
+    return str(line.get("call", line["question"]["endpoint"]))
 
 
 def test_mistakes_are_one_line(sites: LoggedSites, capsys: Capture, tmp_path: Path) -> None:
@@ -105,8 +111,8 @@ def test_mistakes_are_one_line(sites: LoggedSites, capsys: Capture, tmp_path: Pa
     assert main(["site", "log", "--kit", str(south)]) == 0
     assert capsys.readouterr().out == "Nothing has left south yet.\n"
     (south / KEPT_FOLDER).mkdir()
-    (south / KEPT_FOLDER / LEDGER_FILE).write_text("?\n")
+    (south / KEPT_FOLDER / JOURNAL_FILE).write_text("?\n")
     assert main(["site", "log", "--kit", str(south)]) == 2
     error = capsys.readouterr().err
-    assert "answers.jsonl is damaged" in error
+    assert "journal.jsonl is damaged" in error
     assert error.count("\n") == 1

@@ -13,15 +13,14 @@ from typing import Any
 import pytest
 
 from fedminmax.network.secure.messages import upload_from_bytes
-from fedminmax.network.server.masked_totals import MaskedTotals
+from fedminmax.network.server.masked_totals import Attempt
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.site.answering import AnsweringSite
-from fedminmax.network.site.ledger import Event, read_log
-from fedminmax.network.site.masking import Credentials
-from fedminmax.network.site.requests import Endpoint
+from fedminmax.network.site.journal import Event, read_journal
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.site.site import Site
+from fedminmax.network.site.site import Credentials, Site
 from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.plan import NetworkPlan
 from tests.network.masked_problem import FOUR_SITES
 from tests.network.network_problem import DirectTransport
@@ -74,7 +73,7 @@ class AttackedSites(DirectTransport):
 
     def logged(self, site: str) -> list[str]:
         """The refusals in a site's own log."""
-        entries = read_log(self.folder / f"{site}-kept")
+        entries = read_journal(self.folder / f"{site}-kept")
         return [entry.reason for entry in entries if entry.event is Event.REFUSED]
 
 
@@ -83,12 +82,10 @@ def run_attack(
 ) -> str | None:
     """Run the plan with a server that does not look at signatures; return how it failed."""
 
-    def unchecked(
-        _self: MaskedTotals, message: object, ask: Any, layout: Any, _stated: bytes, site: str
-    ) -> Any:
-        return upload_from_bytes(message, ask, layout, site)
+    def unchecked(attempt: Attempt, message: object, site: str) -> Any:
+        return upload_from_bytes(message, attempt._ask, attempt._layout, site)
 
-    monkeypatch.setattr(MaskedTotals, "_checked", unchecked)
+    monkeypatch.setattr(Attempt, "_checked", unchecked)
     return run_plan(plan, sites, folder).error
 
 

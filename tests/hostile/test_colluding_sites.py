@@ -11,11 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedminmax.network.secure.ledger import MaskLedger, tells_too_much
-from fedminmax.network.secure.masks import Sum
+from fedminmax.network.secure.masks import Sum, self_mask_key
 from fedminmax.network.secure.messages import (
     Ask,
-    Context,
     UnmaskAsk,
     Unmasked,
     Upload,
@@ -25,19 +23,20 @@ from fedminmax.network.secure.messages import (
 )
 from fedminmax.network.secure.session import Terms, check_terms
 from fedminmax.network.secure.shamir import SECRET_BYTES, restore
-from fedminmax.network.secure.site import self_mask_key
+from fedminmax.network.site.journal import Journal, tells_too_much
 from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.endpoints import Question
 from fedminmax.network.wire.plan import threshold_for
 from tests.network.secure.masked_sites import FIRST, LAYOUT, ORDER, SEVEN, MaskedSites, terms_for
 
 
-class Careless(MaskLedger):
-    """The record of a site that helps the server: it allows everything."""
+class Careless(Journal):
+    """The journal of a site that helps the server: it allows everything."""
 
-    def note_mask(self, context: Context, total: object) -> None:
+    def allow_mask(self, session: str, question: Question, total: object) -> None:
         """Allow it."""
 
-    def note_unmask(self, context: Context, total: object) -> None:
+    def allow_unmask(self, session: str, question: Question, total: object) -> None:
         """Allow it."""
 
 
@@ -56,7 +55,7 @@ def total_of(
         owner: dict(zip(others[owner], uploads[owner].shares, strict=True)) for owner in ask.sites
     }
     signatures = {site: upload.signature for site, upload in uploads.items()}
-    message = to_bytes(UnmaskAsk(ask.context, signatures, sealed))
+    message = to_bytes(UnmaskAsk(ask.question, signatures, sealed))
     told = {}
     for site in helpers:
         try:
@@ -88,13 +87,10 @@ def two_totals(folder: Path, number: int, colluding: int) -> list[list[float] | 
     """Ask all sites, and all but an honest one; half of the honest ones help with each."""
     names = tuple(sorted(SEVEN)[:number])
     federation = MaskedSites(folder, terms_for(names))
-    roster, _ = federation.open()
+    federation.open()
     helpers, honest = names[:colluding], names[colluding:]
     for site in helpers:
-        secure = federation.masked[site].secure
-        assert secure._joined is not None
-        ledger = Careless(folder / site, secure._about, roster.session)
-        secure._joined = replace(secure._joined, ledger=ledger)
+        federation.masked[site].secure._journal = Careless(folder / site)
     fewer = tuple(site for site in names if site != honest[-1])
     asks = (Ask(FIRST, names), Ask(replace(FIRST, attempt=1), fewer))
     uploads = [

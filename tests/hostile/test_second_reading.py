@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.messages import Order, RoundKey
-from fedminmax.data.tables.encoding import agree_on_encoding, encoding_as_json
-from fedminmax.network.secure.messages import Ask, Context, to_bytes
+from fedminmax.core.messages import Census, Order, RoundKey
+from fedminmax.data.tables.encoding import agree_on_encoding, encoding_as_json, encoding_from_json
+from fedminmax.network.secure.messages import Ask, to_bytes
 from fedminmax.network.server.masked_sites import MaskedSites
-from fedminmax.network.site.requests import Endpoint
+from fedminmax.network.server.sites import SentOrder
+from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import order_to_bytes
 from fedminmax.network.wire.plan import (
     ALL_SITES,
@@ -30,7 +30,6 @@ from fedminmax.network.wire.plan import (
     SecureAggregation,
     plan_to_bytes,
 )
-from fedminmax.network.wire.summary import summary_from_bytes
 from tests.hostile.hostile_server import AttackedSites
 from tests.network.masked_problem import FOUR_SITES, listed_config, masked_plan
 from tests.network.private_sites import private_plan
@@ -50,41 +49,38 @@ class Asking:
 
     @classmethod
     def begin(cls, plan: NetworkPlan, folder: Path, **policy: Any) -> "Asking":
-        sites = AttackedSites(folder, **policy)
-        return cls(sites, plan, MaskedSites(plan, sites, folder / plan.run))
-
-    def ask(self, endpoint: str, **payload: object) -> bytes:
-        """Ask all sites; return the total."""
-        (answer,) = self.site([ALL_SITES], endpoint, payload)
-        assert answer.failure is None, answer.failure
-        assert isinstance(answer.message, bytes)
-        return answer.message
+        sites, masked = AttackedSites(folder, **policy), plan.secure_aggregation
+        assert masked is not None
+        return cls(sites, plan, MaskedSites(plan, masked, sites, folder / plan.run))
 
     def encode(self, change: Callable[[Any], None] = lambda _encoding: None) -> None:
         """Ask for the summary and send the encoding, changed."""
-        content = self.ask("prepare", plan=plan_to_bytes(self.plan))
-        summary = summary_from_bytes(content, self.plan.schema, "all", counted=False)
+        summary = self.site.prepare().records[ALL_SITES]
         # Under a privacy guarantee classes are not told.
         strata = {(group, label): 1 for group, _ in summary.strata for label in (0, 1)}
         summary = replace(summary, strata=strata)
         encoding = json.loads(encoding_as_json(agree_on_encoding(self.plan.schema, summary)))
         change(encoding)
-        self.ask("encode", encoding=json.dumps(encoding).encode())
+        changed = encoding_from_json(json.dumps(encoding), "the attack")
+        assert self.site.encode(changed, [ALL_SITES]).failures == {}
 
-    def ask_west(self, order: bytes) -> None:
+    def ask_west(self, order: Order) -> None:
         """Ask west alone about the first round of the first run."""
-        ask = to_bytes(Ask(Context("answer", 0, 1), FOUR_SITES))
-        payload = {"run": 0, "order": order, "secure": ask}
+        ask = to_bytes(Ask(Question(Endpoint.ANSWER, 0, 1), FOUR_SITES))
+        payload = {"run": 0, "order": order_to_bytes(order), "secure": ask}
         assert isinstance(self.sites.answering["west"].answer(Endpoint.ANSWER, payload), bytes)
 
-    def step(self, run: int, order: bytes) -> Tensor:
+    def step(self, run: int, order: Order) -> Tensor:
         """The total step of a round."""
-        return load(self.ask("answer", run=run, order=order))["step"]
+        method, census = self.plan.runs[run].build(), Census(torch.ones(1, 2), 2)
+        limits: Any = None
+        sent = SentOrder(run, method, order, census, limits)
+        return self.site.ask(sent, [ALL_SITES]).records[ALL_SITES].sums.step
 
 
-def order_of(parameters: Tensor, number: int = 1) -> bytes:
+def order_of(parameters: Tensor, number: int = 1) -> Order:
     weights = torch.tensor([0.5, 0.5], dtype=torch.float64)
-    return order_to_bytes(Order(RoundKey(3, number), parameters, weights))
+    return Order(RoundKey(3, number), parameters, weights)
 
 
 def plan_of(folder: Path, *runs: PlannedRun) -> NetworkPlan:

@@ -13,19 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from fedminmax.metrics.score_rows import metric_names
-from fedminmax.network.secure.answers import (
-    Values,
-    reply_values,
-    scores_values,
-    summary_layout,
-    summary_values,
-)
 from fedminmax.network.secure.fixed_point import EXACT_BYTES, LAST_WORDS, pack
-from fedminmax.network.secure.layouts import Layouts, sizes_from_bytes
+from fedminmax.network.secure.layouts import (
+    Layouts,
+    score_shape,
+    sizes_from_bytes,
+    summary_layout,
+)
 from fedminmax.network.secure.masks import exact_to_bytes
 from fedminmax.network.secure.messages import (
     DIGEST_BYTES,
@@ -38,12 +34,18 @@ from fedminmax.network.secure.messages import (
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.messages import (
+    counts_from_bytes,
     order_from_bytes,
     score_sums_from_bytes,
     sums_from_bytes,
-    vector_from_bytes,
 )
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
+from fedminmax.network.wire.sections import (
+    Sections,
+    sections_of_scores,
+    sections_of_summary,
+    sections_of_sums,
+)
 from fedminmax.network.wire.summary import summary_from_bytes
 
 BOUND = 500.0
@@ -112,23 +114,22 @@ def unmasked_numbers(
     summary = summary_from_bytes(own.prepare(plan_to_bytes(plan)), plan.schema, site)
     counts, layouts, layout = b"", None, summary_layout(plan.schema)
     for call in (call for call in calls if call.site == site):
-        values: Values
+        values: Sections
         if call.endpoint == "encode":
             counts = own.encode(call.asked["encoding"])
             sizes = sizes_from_bytes(call.asked["sizes"], "it")
-            layouts = Layouts(plan, own._present("it").encoding, sizes)
+            layouts = Layouts(plan, own._ready("it")[1].encoding, sizes)
         if not call.is_masked:
             continue
         if call.endpoint == "summarise":
-            values = summary_values(summary, plan.schema)
+            values = sections_of_summary(summary, plan.schema)
         elif layouts is None:
             raise AssertionError(call.endpoint)
         elif call.endpoint == "count_rows":
             layout = layouts.counts()
-            like = torch.zeros(layout.words - LAST_WORDS, dtype=torch.int64)
-            values = {"counts": vector_from_bytes(counts, like, site).numpy()}
+            values = {"counts": counts_from_bytes(counts, layout.words - LAST_WORDS, site)}
         elif call.endpoint == "answer":
-            encoded = own._present("it")
+            _, encoded = own._ready("it")
             reply, _ = sums_from_bytes(
                 own.answer(call.asked["run"], call.asked["order"]),
                 encoded.start,
@@ -136,15 +137,14 @@ def unmasked_numbers(
                 limit=2**24,
                 sender=site,
             )
-            values = reply_values(reply)
+            values = sections_of_sums(reply)
             order = order_from_bytes(call.asked["order"], encoded.start, "it")
             layout = layouts.round(own._methods[call.asked["run"]], order)
         else:
-            encoding = own._present("it").encoding
-            lines = len(encoding.groups) + len(encoding.merged_groups)
-            scores = 2 * len(metric_names(encoding)) * len(plan.runs)
+            encoding = own._ready("it")[1].encoding
+            lines, scores = score_shape(encoding, len(plan.runs))
             message = own.measure(call.asked["models"])
-            values = scores_values(score_sums_from_bytes(message, lines, scores, site))
+            values = sections_of_scores(score_sums_from_bytes(message, lines, scores, site))
             layout = layouts.measure(len(plan.runs))
         packed = pack(layout, values, len(call.ask.sites))
         yield packed.words.tobytes() + exact_to_bytes(packed.exact), layout.words

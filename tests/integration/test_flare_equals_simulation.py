@@ -7,7 +7,7 @@ import torch
 
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.server.run import read_members
-from fedminmax.network.site.ledger import KEPT_FOLDER
+from fedminmax.network.site.journal import KEPT_FOLDER
 from fedminmax.network.wire.messages import vector_from_bytes
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.integration.trained_federation import TrainedFederation, trained_federation

@@ -19,9 +19,9 @@ from fedminmax.network.flare.local import LocalFederation, local_federation
 from fedminmax.network.flare.processes import OUTPUT_FILE
 from fedminmax.network.secure.messages import UnmaskAsk, from_bytes
 from fedminmax.network.server.run import read_members, run_folder, run_plan
-from fedminmax.network.site.ledger import KEPT_FOLDER, Event, LedgerEntry, read_log
-from fedminmax.network.site.requests import Endpoint
+from fedminmax.network.site.journal import KEPT_FOLDER, Entry, Event, read_journal
 from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.messages import ORDER_NUMBERS
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
@@ -99,8 +99,8 @@ def transcript(folder: Path, name: str) -> list[Exchange]:
     return read_transcript(folder / "notes" / f"{name}.jsonl")[0]
 
 
-def log_of(federation: LocalFederation, site: str) -> list[LedgerEntry]:
-    return read_log(federation.kits.sites[site] / KEPT_FOLDER)
+def log_of(federation: LocalFederation, site: str) -> list[Entry]:
+    return read_journal(federation.kits.sites[site] / KEPT_FOLDER)
 
 
 def rounds_of(federation: LocalFederation, plan: NetworkPlan) -> list[RoundRecord]:
@@ -257,9 +257,11 @@ def test_a_server_that_asks_for_more_and_a_site_that_lies(
     assert "south sent another share than 'west' had made" in said
     # With a bad share there is no total: the same sites were asked the same question again.
     asked = [
-        call.ask.context.attempt
+        call.ask.question.attempt
         for call in transcript(folder, LIES)
-        if call.endpoint == "answer" and call.site == "west" and call.ask.context.round == BAD_SHARE
+        if call.endpoint == "answer"
+        and call.site == "west"
+        and call.ask.question.round == BAD_SHARE
     ]
     assert asked == [0, 1]
     assert_model(federation, lies, folder)
@@ -282,7 +284,7 @@ def test_a_server_that_gives_one_site_other_group_numbers(
         reasons = [e.reason for e in log_of(federation, line["site"]) if e.event is Event.REFUSED]
         assert any("did not sign the question" in reason for reason in reasons)
     about = {
-        from_bytes(call.asked["message"], UnmaskAsk, "it").context.question
+        from_bytes(call.asked["message"], UnmaskAsk, "it").question.endpoint
         for call in calls
         if call.endpoint == "unmask" and call.got is not None
     }
@@ -310,5 +312,5 @@ def test_deaths_before_between_and_after_the_calls(
     got = {sha256(call.got).hexdigest() for call in calls if call.site == "south" and call.got}
     left = [e for e in log_of(federation, "south") if e.run == DEATHS and e.event is Event.SENT]
     assert got <= {entry.digest for entry in left}
-    not_sent = {(e.asked.question, e.round) for e in left if e.bytes and e.digest not in got}
+    not_sent = {(e.endpoint, e.round) for e in left if e.bytes and e.digest not in got}
     assert {(where, number) for number, (where, logged) in DIES_AT.items() if logged} <= not_sent

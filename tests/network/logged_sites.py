@@ -5,9 +5,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from fedminmax.network.site.answering import AnsweringSite
-from fedminmax.network.site.ledger import Event, LedgerEntry, read_log
-from fedminmax.network.site.requests import Endpoint
+from fedminmax.network.site.journal import KEPT_EVENTS, Entry, read_journal
 from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.endpoints import Endpoint
 from tests.network.masked_problem import FourSites
 
 
@@ -31,10 +31,10 @@ class LoggedSites(FourSites):
             raise RefusedError(message)
         return message
 
-    def left(self, site: str) -> list[LedgerEntry]:
+    def left(self, site: str) -> list[Entry]:
         """What the site's own log says left it."""
-        entries = read_log(self.folder / f"{site}-kept")
-        return [entry for entry in entries if entry.event is not Event.ALLOWED]
+        entries = read_journal(self.folder / f"{site}-kept")
+        return [entry for entry in entries if entry.event not in KEPT_EVENTS]
 
     def seen(self, site: str) -> list[tuple[str, int, str]]:
         """What left the site as the transport saw it: question, bytes, SHA-256."""

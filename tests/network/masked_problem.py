@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedminmax.config.read import TableConfig, read_config
-from fedminmax.network.site.masking import Credentials
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.site.site import Site
+from fedminmax.network.site.site import Credentials, Site
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation, threshold_for
 from tests.network.network_problem import DirectTransport, plan_of, write_tables
 from tests.network.secure.masked_sites import federation_certifier, kit

@@ -10,9 +10,11 @@ from torch import Tensor
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server.transport import NO_LIMITS, Answer
+from fedminmax.network.site.answering import read_call
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, Precision, task_of
 from fedminmax.network.wire.site_rules import MINIMUM_SITES, SiteRules
 from fedminmax.training.simulation import Simulation
@@ -148,7 +150,7 @@ class DirectTransport:
     def __call__(
         self,
         sites: Sequence[str],
-        endpoint: str,
+        endpoint: Endpoint,
         payload: Mapping[str, object],
         seconds: Mapping[str, float] = NO_LIMITS,  # noqa: ARG002 - nobody takes long here
     ) -> Iterator[Answer]:
@@ -163,6 +165,9 @@ class DirectTransport:
 
     def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
         """One site's answer."""
-        if endpoint == "present":
+        if endpoint == Endpoint.PRESENT:
             return b""
-        return getattr(self.sites[site], endpoint)(**payload)
+        call = read_call(Endpoint(endpoint), payload)
+        if call.fault is not None:
+            raise call.fault
+        return getattr(self.sites[site], endpoint)(**call.arguments)

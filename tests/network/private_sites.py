@@ -14,13 +14,13 @@ from fedminmax.core.messages import Order, RoundKey
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.site_summary import summarise
-from fedminmax.network.secure.answers import Values
 from fedminmax.network.site.encoded_site import EncodedSite, encode_site, reply_to
 from fedminmax.network.site.policy import read_rows
 from fedminmax.network.site.privacy import PrivateAnswers
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
+from fedminmax.network.wire.sections import Sections
 from tests.network.masked_problem import FOUR_SITES, FourSites, listed_config, masked_plan
 from tests.network.network_problem import SITES
 
@@ -102,11 +102,11 @@ class OneSite:
         weights = torch.tensor([0.5, 2.0], dtype=torch.float64)
         return Order(RoundKey(self.plan.seed, number), parameters, weights)
 
-    def reply(self, order: Order, asked: bytes = b"asked") -> Values:
+    def reply(self, order: Order, asked: bytes = b"asked") -> Sections:
         """The round's sums with this site's noise."""
         exact = reply_to(self.method, order, self.encoded, self.folder / "state")
         return self.private.reply(self.encoded, self.method, order, exact, asked)
 
-    def census(self, asked: bytes = b"asked") -> Values:
+    def census(self, asked: bytes = b"asked") -> Sections:
         """The census with this site's noise."""
         return self.private.census(self.encoded, asked)

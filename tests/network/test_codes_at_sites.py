@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from fedminmax.config.read import read_config
-from fedminmax.network.server.agreement import agree
+from fedminmax.network.server.agree import agree
+from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.site.policy import read_own_rows
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import PlannedRun
@@ -36,7 +37,9 @@ def write_other_codes(folder: Path, more: str) -> Path:
 def test_a_server_that_sees_each_site_compares_them(tmp_path: Path) -> None:
     config = read_config(write_other_codes(tmp_path, ""))
     plan = plan_of(config, [PlannedRun("fedminmax", {}, 2)], AT_ONCE)
-    said = complaint_of(lambda: agree(plan, DirectTransport(tmp_path), tmp_path / "run"))
+    said = complaint_of(
+        lambda: agree(plan, PlainSites(plan, DirectTransport(tmp_path)), tmp_path / "run")
+    )
     assert "'north' has 'F', 'M'; 'south' and 'west' have 'Female', 'Male'" in said
     assert '[groups.map.sex] with F = "Female", M = "Male"' in said
 
@@ -67,6 +70,6 @@ def test_mapped_codes_give_the_same_census(tmp_path: Path) -> None:
         folder.mkdir()
         path = write_other_codes(folder, more) if more else write_tables(folder)
         plan = plan_of(read_config(path), [PlannedRun("fedminmax", {}, 2)], AT_ONCE)
-        agreed = agree(plan, DirectTransport(folder), folder / "run")
+        agreed = agree(plan, PlainSites(plan, DirectTransport(folder)), folder / "run")
         rows.append(agreed.census.counts.tolist())
     assert rows[0] == rows[1]

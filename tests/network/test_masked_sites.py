@@ -13,13 +13,13 @@ from fedminmax.config.sections import ModelSection
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.messages import Order, Sums
 from fedminmax.methods.method import AnyMethod
-from fedminmax.network.secure.answers import Values
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.measure import read_measured
 from fedminmax.network.server.run import read_members, read_proof, run_folder, run_plan
-from fedminmax.network.site import encoded_site, masking, site
-from fedminmax.network.site.ledger import read_log
+from fedminmax.network.site import encoded_site, site
+from fedminmax.network.site.journal import read_journal
 from fedminmax.network.wire.plan import ALL_SITES, PlannedRun
+from fedminmax.network.wire.sections import Sections, sections_of_sums
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.network.masked_problem import (
     FOUR_SITES,
@@ -178,7 +178,7 @@ def test_a_site_sends_nothing_that_it_would_not_believe_itself(
     assert "east" not in error
     # The reason stays in the log of the site itself.
     failed = {
-        name: [entry.reason for entry in read_log(tmp_path / f"{name}-kept") if entry.reason]
+        name: [entry.reason for entry in read_journal(tmp_path / f"{name}-kept") if entry.reason]
         for name in FOUR_SITES
     }
     assert [name for name, reasons in failed.items() if reasons] == ["east"]
@@ -217,23 +217,27 @@ def test_a_reversed_step_under_masks_stops_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody sees whose it is, but the losses of all do not change as the total step says."""
-    honest, east = masking.checked_values, FOUR_SITES.index("east")
+    honest, east = sections_of_sums, FOUR_SITES.index("east")
+    own: list[int] = []
 
-    def reversed_step(
-        method: AnyMethod[Any],
-        order: Order,
-        reply: Sums,
+    def look(
+        _method: AnyMethod[Any],
+        _order: Order,
+        _reply: Sums,
         encoded: encoded_site.EncodedSite,
-        lengths: RowLengths,
-    ) -> Values:
-        values = honest(method, order, reply, encoded, lengths)
-        lies = encoded.data.number == east
-        return values | ({"step": values["step"] * -10.0} if lies else {})
+        _lengths: RowLengths,
+    ) -> None:
+        own.append(encoded.data.number)
+
+    def reversed_step(reply: Sums) -> Sections:
+        lies = own.pop() == east
+        return honest(replace(reply, step=reply.step * -10.0) if lies else reply)
 
     run = replace(FEDMINMAX, options={"learning_rate": "safe"}, rounds=4)
     plan = masked_plan(listed_config(tmp_path), FOUR_SITES, run)
     assert run_plan(plan, FourSites(tmp_path), tmp_path / "honest").error is None
-    monkeypatch.setattr(site, "checked_values", reversed_step)
+    monkeypatch.setattr(site, "check_before_masking", look)
+    monkeypatch.setattr(site, "sections_of_sums", reversed_step)
     lied = replace(plan, run="lied")
     error = run_plan(lied, FourSites(tmp_path), tmp_path / "lied").error
     assert error is not None

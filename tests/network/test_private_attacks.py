@@ -20,7 +20,7 @@ from fedminmax.data.tables.encoding import EncodedQuantity
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.network.secure.layouts import Layouts, Sizes
 from fedminmax.network.server.run import read_members, run_folder, run_plan
-from fedminmax.network.site.ledger import read_log
+from fedminmax.network.site.journal import read_journal
 from fedminmax.network.site.privacy import PrivateAnswers, check_range, planned_line
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.codec import RefusedError
@@ -52,7 +52,7 @@ def test_a_second_plan_changes_neither_clipping_nor_limits(tmp_path: Path) -> No
     plan = private_plan(listed_config(tmp_path))
     assert run_plan(plan, SecondPlan(tmp_path, plan), tmp_path / "run").error is None
     assert read_members(run_folder(tmp_path / "run", plan, 0)).isfinite().all()
-    assert {entry.run for entry in read_log(tmp_path / "north-kept")} == {plan.run}
+    assert {entry.run for entry in read_journal(tmp_path / "north-kept")} == {plan.run}
 
 
 def test_noise_is_forgotten_in_the_process_too(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_false_deviation_does_not_show_whether_a_value_is_far_off(tmp_path: Pa
     assert features != list(honest.features)
     site = OneSite(plan, tmp_path, "north", replace(honest, features=tuple(features)))
     assert site.encoded.data.examples.x.abs().max() <= 1.01e6
-    assert torch.isfinite(torch.from_numpy(site.reply(site.order(1e3))["step"])).all()
+    assert torch.isfinite(site.reply(site.order(1e3))["step"]).all()
 
 
 def test_weights_and_rates_that_overflow_are_refused_whatever_the_rows(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from fedminmax.config.read import read_config
 from fedminmax.findings.records import SiteOfRun
-from fedminmax.network.server.agreement import AGREEMENT_FILE, agree
+from fedminmax.network.server.agree import agree
+from fedminmax.network.server.agreement import AGREEMENT_FILE
+from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
 from fedminmax.runs.collect import remarks_on, sites_of
@@ -69,7 +71,7 @@ def test_who_is_absent_by_design_is_not_remarked_on(plan: NetworkPlan, tmp_path:
 def test_a_site_that_tells_of_nearly_all_rows_is_remarked_on(
     plan: NetworkPlan, tmp_path: Path
 ) -> None:
-    agree(plan, DirectTransport(tmp_path), tmp_path)
+    agree(plan, PlainSites(plan, DirectTransport(tmp_path)), tmp_path)
     path = tmp_path / AGREEMENT_FILE
     content = json.loads(path.read_text())
     words = "north has 2,000 of all 2,060 training rows: the model is nearly its own"

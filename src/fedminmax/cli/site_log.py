@@ -11,9 +11,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.privacy.ledger import Spent, read_ledger
 from fedminmax.core.text import counted
 from fedminmax.network.flare.kits import site_name
-from fedminmax.network.site.ledger import KEPT_FOLDER, Event, LedgerEntry, read_log
+from fedminmax.network.site.journal import KEPT_EVENTS, KEPT_FOLDER, Entry, Event, read_journal
 from fedminmax.network.site.privacy import SPENT_FILE
-from fedminmax.network.site.requests import Request
 
 DIGITS_SHOWN = 16
 HEADERS = ("time (UTC)", "question", "round", "bytes", "numbers", "SHA-256")
@@ -42,7 +41,7 @@ def show_log(options: argparse.Namespace) -> None:
     kit, run = options.kit, options.run_name
     site = site_name(kit)
     everything = [
-        entry for entry in read_log(kit / KEPT_FOLDER) if entry.event is not Event.ALLOWED
+        entry for entry in read_journal(kit / KEPT_FOLDER) if entry.event not in KEPT_EVENTS
     ]
     entries = [entry for entry in everything if run in (None, entry.run)]
     if run is not None and not entries:
@@ -68,7 +67,7 @@ def show_log(options: argparse.Namespace) -> None:
     console.print(text, soft_wrap=False)
 
 
-def totals_of(entries: Sequence[LedgerEntry]) -> LogTotals:
+def totals_of(entries: Sequence[Entry]) -> LogTotals:
     """Add up what left."""
     events = Counter(entry.event for entry in entries)
     parts: Counter[bool | None] = Counter()
@@ -85,16 +84,16 @@ def totals_of(entries: Sequence[LedgerEntry]) -> LogTotals:
     )
 
 
-def _newest_run_last(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
+def _newest_run_last(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Return the lines of each run, in the order of their last lines."""
-    runs: dict[str, list[LedgerEntry]] = {}
+    runs: dict[str, list[Entry]] = {}
     for entry in entries:
         runs.setdefault(entry.run, []).append(entry)
     last = {entry.run: place for place, entry in enumerate(entries)}
     return sorted(runs.values(), key=lambda own: last[own[0].run])
 
 
-def _cells(entry: LedgerEntry) -> list[str]:
+def _cells(entry: Entry) -> list[str]:
     time = entry.time.replace("T", " ").removesuffix("Z")
     size = "" if entry.bytes is None else f"{entry.bytes:,}"
     kinds = {True: "masked", False: "plain", None: ""}
@@ -103,14 +102,14 @@ def _cells(entry: LedgerEntry) -> list[str]:
         kind, note = "refused", entry.reason
     elif entry.event is Event.FAILED:
         kind, note = "failed", entry.reason
-    return [time, _question(entry.asked), str(entry.round or ""), size, kind, note]
+    return [time, _question(entry), str(entry.round or ""), size, kind, note]
 
 
-def _question(asked: Request) -> str:
-    about = asked.question if asked.about is None else asked.about
-    words = about.value + (f" {asked.phase + 1}" if asked.phase else "")
-    words += f" (run {asked.number + 1})" if asked.number else ""
-    return words if asked.about is None else f"{words}: {asked.question.value}"
+def _question(entry: Entry) -> str:
+    question = entry.question
+    words = question.endpoint.value + (f" {question.phase + 1}" if question.phase else "")
+    words += f" (run {question.run + 1})" if question.run else ""
+    return words if entry.call is None else f"{words}: {entry.call.value}"
 
 
 def _sentence(site: str, totals: LogTotals) -> str:

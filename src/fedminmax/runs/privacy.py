@@ -28,9 +28,9 @@ from fedminmax.core.privacy.ledger import (
 from fedminmax.core.privacy.mechanism import Mechanism, Privacy
 from fedminmax.core.text import counted
 from fedminmax.findings.records import PrivacyOfRun, Results
-from fedminmax.network.secure.noisy_answers import mechanism_of_plan
+from fedminmax.network.secure.layouts import mechanism_of_plan
+from fedminmax.network.server.agree import NoisyCensus
 from fedminmax.network.server.agreement import Agreed
-from fedminmax.network.server.noisy_census import agreed_minimum_group
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.runs.results import today
 from fedminmax.training.simulation import Simulation
@@ -122,7 +122,7 @@ def privacy_of_network_run(plan: NetworkPlan, agreed: Agreed, spent: float | Non
 
     What was ``spent`` on their tables the sites know, each for itself, unless all are local.
     """
-    return _of_run(mechanism_of_plan(plan), agreed_minimum_group(plan, agreed), spent)
+    return _of_run(mechanism_of_plan(plan), NoisyCensus(plan).minimum_group(agreed), spent)
 
 
 def _of_run(mechanism: Mechanism, minimum_group: int, spent: float | None) -> PrivacyOfRun:

@@ -5,6 +5,7 @@ Where it dies it kills its own process, so that no test depends on the time that
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,15 @@ from fedminmax.network.secure.fixed_point import Packed
 from fedminmax.network.secure.messages import (
     SIGNATURE_BYTES,
     Ask,
-    Context,
     UnmaskAsk,
     Unmasked,
     from_bytes,
     to_bytes,
     upload_content,
 )
-from fedminmax.network.secure.site import SecureSite
-from fedminmax.network.site.answering import AnsweringSite, asked_by
-from fedminmax.network.site.requests import Endpoint
+from fedminmax.network.site.answering import AnsweringSite, read_call
+from fedminmax.network.site.secure_site import SecureSite
+from fedminmax.network.wire.endpoints import Endpoint, Question
 
 FOLDER_VARIABLE = "FEDMINMAX_TEST_FOLDER"
 LIES, DEATHS, TELLS_WEST = "lies", "deaths", "tells-west"
@@ -56,27 +56,31 @@ def _lie() -> None:
     uploads: dict[int, bytes] = {}
 
     def lying_mask(
-        self: SecureSite, secure: object, topic: Context, packed: Packed, question: bytes
+        self: SecureSite,
+        ask: Ask | None,
+        topic: Question,
+        pack: Callable[[int], Packed],
+        question: bytes,
     ) -> bytes:
-        upload = mask(self, secure, topic, packed, question)
-        if self._terms.run != LIES or topic.question != Endpoint.ANSWER.value:
+        upload = mask(self, ask, topic, pack, question)
+        if self._terms.run != LIES or topic.endpoint != Endpoint.ANSWER or ask is None:
             return upload
         uploads[topic.round] = upload
         if topic.round == REPLAYS:
             return uploads[topic.round - 1]
         if topic.round == SECOND_KEY:
-            stated = self._masked[from_bytes(secure, Ask, "it").context].stated
+            stated = self._masked[ask.question].stated
             signature = Ed25519PrivateKey.generate().sign(upload_content(stated))
             return upload[:-SIGNATURE_BYTES] + signature
         return upload
 
-    def lying_unmask(self: SecureSite, message: object) -> bytes:
-        context = from_bytes(message, UnmaskAsk, "it").context
-        told = from_bytes(unmask(self, message), Unmasked, "it")
-        if self._terms.run == LIES and context.question == Endpoint.ANSWER.value:
-            if context.round == OTHER_SEED:
+    def lying_unmask(self: SecureSite, asked: UnmaskAsk) -> bytes:
+        question = asked.question
+        told = from_bytes(unmask(self, asked), Unmasked, "it")
+        if self._terms.run == LIES and question.endpoint == Endpoint.ANSWER:
+            if question.round == OTHER_SEED:
                 told = replace(told, seed=_flipped(told.seed))
-            if context.round == BAD_SHARE:
+            if question.round == BAD_SHARE:
                 shares = {owner: _flipped(share) for owner, share in told.shares.items()}
                 told = replace(told, shares=shares)
         return to_bytes(told)
@@ -90,17 +94,18 @@ def _die() -> None:
     honest = AnsweringSite.answer
     folder = Path(os.environ[FOLDER_VARIABLE])
 
-    def answer(self: AnsweringSite, question: Endpoint, payload: Any) -> bytes | str:
-        if question is Endpoint.PREPARE:
+    def answer(self: AnsweringSite, endpoint: Endpoint, payload: Any) -> bytes | str:
+        if endpoint is Endpoint.PREPARE:
             (folder / DEAD).unlink(missing_ok=True)
-        plan, asked = self._site._plan, asked_by(question, payload)
-        about = Endpoint.ANSWER in (asked.question, asked.about)
-        where = DIES_AT.get(asked.round) if about and plan and plan.run == DEATHS else None
+        prepared, asked = self._site._prepared, read_call(endpoint, payload).question
+        in_deaths = prepared is not None and prepared.plan.run == DEATHS
+        about = asked.endpoint == Endpoint.ANSWER
+        where = DIES_AT.get(asked.round) if about and in_deaths else None
         note = folder / f"died-{asked.round}"
-        dies = where is not None and where[0] is question and not note.exists()
-        if dies and where == (question, False):
+        dies = where is not None and where[0] is endpoint and not note.exists()
+        if dies and where == (endpoint, False):
             _end(note, asked.round)
-        message = honest(self, question, payload)
+        message = honest(self, endpoint, payload)
         if dies:
             _end(note, asked.round)
         return message

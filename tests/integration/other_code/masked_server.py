@@ -18,13 +18,13 @@ from safetensors.numpy import load, save
 from fedminmax.network.secure.messages import (
     SIGNATURE_BYTES,
     Ask,
-    Context,
     UnmaskAsk,
     from_bytes,
     to_bytes,
 )
 from fedminmax.network.server import masked_sites, masked_totals, remote, transport
 from fedminmax.network.server.transport import Answer
+from fedminmax.network.wire.endpoints import Question
 
 # The site's other code is in the same folder, which is on the path of these processes alone.
 LIAR: Any = import_module("masked_liar")
@@ -94,7 +94,7 @@ class OtherServer:
         ):
             self._unmask_more(sites)
 
-    def _drops(self, site: str, endpoint: str, about: Context | None) -> bool:
+    def _drops(self, site: str, endpoint: str, about: Question | None) -> bool:
         """One seed gets lost in the round in which a site sends bad shares."""
         lost = (self._run, site, endpoint) == (LIAR.LIES, "west", "unmask")
         if not lost or not _is_round(about, LIAR.BAD_SHARE) or (self._folder / "dropped").exists():
@@ -107,7 +107,7 @@ class OtherServer:
         sites: Sequence[str],
         endpoint: str,
         payload: Mapping[str, object],
-        about: Context | None,
+        about: Question | None,
     ) -> None:
         if self._run == LIAR.DEATHS and endpoint == "answer" and about is not None:
             self._wait_for_the_dead(about.round)
@@ -151,7 +151,7 @@ class OtherServer:
         """Get further uploads of the same round, before anything of it is unmasked."""
         ask = from_bytes(self._order["secure"], Ask, "it")
         honest = dict(self._order)
-        fewer, other = replace(ask.context, attempt=10), replace(ask.context, attempt=11)
+        fewer, other = replace(ask.question, attempt=10), replace(ask.question, attempt=11)
         survivors = Ask(fewer, ask.sites[:3])
         self._gather("another set", survivors, honest)
         moved = load(_bytes(honest["order"]))
@@ -163,14 +163,14 @@ class OtherServer:
             ("the same context", ask),
             ("a made-up site in the question", replace(ask, sites=(*ask.sites[:3], "nowhere"))),
             ("two sites", replace(ask, sites=ask.sites[:2])),
-            ("another round's mask", replace(ask, context=replace(ask.context, round=1))),
+            ("another round's mask", replace(ask, question=replace(ask.question, round=1))),
         ):
             own = [site for site in sites if site in asked.sites]
             self._attack(name, own, "answer", honest | {"secure": to_bytes(asked)})
 
     def _gather(self, name: str, ask: Ask, payload: Mapping[str, object]) -> None:
         got = self._call(ask.sites, "answer", {**payload, "secure": to_bytes(ask)})
-        self._prepared[name] = UnmaskAsk(ask.context, _signatures(got), {})
+        self._prepared[name] = UnmaskAsk(ask.question, _signatures(got), {})
 
     def _unmask_more(self, sites: Sequence[str]) -> None:
         """Ask for a second total of the same round, each with all its signatures."""
@@ -194,7 +194,7 @@ class OtherServer:
             self._keep(endpoint, payload, answer)
         return answers
 
-    def _maybe_die(self, endpoint: str, about: Context | None) -> None:
+    def _maybe_die(self, endpoint: str, about: Question | None) -> None:
         """Die when the first site has told its seed."""
         note = self._folder / "server-died"
         dies = self._run == LIAR.DEATHS and endpoint == "unmask" and not note.exists()
@@ -225,10 +225,10 @@ class OtherServer:
             file.write(json.dumps(line) + "\n")
 
 
-def _context(endpoint: str, payload: Mapping[str, object]) -> Context | None:
+def _context(endpoint: str, payload: Mapping[str, object]) -> Question | None:
     if endpoint == "unmask":
-        return from_bytes(payload["message"], UnmaskAsk, "it").context
-    return from_bytes(payload["secure"], Ask, "it").context if "secure" in payload else None
+        return from_bytes(payload["message"], UnmaskAsk, "it").question
+    return from_bytes(payload["secure"], Ask, "it").question if "secure" in payload else None
 
 
 def _other_groups(payload: Mapping[str, object]) -> dict[str, object]:
@@ -242,8 +242,8 @@ def _signatures(answers: Mapping[str, Answer]) -> dict[str, bytes]:
     return {site: _bytes(own.message)[-SIGNATURE_BYTES:] for site, own in answers.items()}
 
 
-def _is_round(about: Context | None, number: int) -> bool:
-    return about is not None and (about.question, about.round) == ("answer", number)
+def _is_round(about: Question | None, number: int) -> bool:
+    return about is not None and (about.endpoint, about.round) == ("answer", number)
 
 
 def _bytes(value: object) -> bytes:

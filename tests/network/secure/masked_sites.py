@@ -8,23 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedminmax.network.secure.fixed_point import Kind, Layout, Section, pack, pack_failure
+from fedminmax.network.secure.fixed_point import Kind, Layout, Packed, Section, pack, pack_failure
 from fedminmax.network.secure.identity import Authority, Identity
-from fedminmax.network.secure.messages import Agreed, Ask, Context, from_bytes, question_digest
+from fedminmax.network.secure.messages import Agreed, Ask, UnmaskAsk, from_bytes, question_digest
 from fedminmax.network.secure.session import Roster, Terms, check_roster
-from fedminmax.network.secure.site import SecureSite
 from fedminmax.network.server.masked_totals import MaskedTotal, MaskedTotals, open_session
+from fedminmax.network.site.journal import Journal
+from fedminmax.network.site.policy import Limits
+from fedminmax.network.site.secure_site import SecureSite
+from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.plan import threshold_for
 from tests.network.network_problem import DirectTransport
 
 SITES = ("east", "mid", "north", "south", "west")
 # With a threshold of five: two may go, or one may go and one may lie.
 SEVEN = (*SITES, "isle", "shore")
-FIRST = Context("answer", run=0, round=1, phase=0)
+FIRST = Question(Endpoint.ANSWER, run=0, round=1, phase=0)
 LAYOUT = Layout((Section("step", 4, Kind.FIXED, 40), Section("counts", 2, Kind.COUNT)))
 ORDER = b"the model of round 1"
 AGREED = Agreed(b"plan", b"encoding", b"sizes", b"0.1")
@@ -90,7 +94,14 @@ def terms_for(sites: tuple[str, ...] = SITES, run: str = "run-1") -> Terms:
 def answers_of(site: str, seed: int = 0) -> dict[str, Any]:
     """Some answer of this site."""
     generator = np.random.default_rng([seed, SEVEN.index(site)])
-    return {"step": generator.normal(size=4), "counts": generator.integers(0, 1000, 2)}
+    step, counts = generator.normal(size=4), generator.integers(0, 1000, 2)
+    return {"step": torch.from_numpy(step), "counts": torch.from_numpy(counts)}
+
+
+def limits_for(terms: Terms, *, allow_other_sites: bool = False) -> Limits:
+    """What a site allows: any number of questions, and one total of each."""
+    least = terms.threshold
+    return Limits(99, 1, 9999, threshold=least, allow_other_sites=allow_other_sites)
 
 
 class MaskedSite:
@@ -99,7 +110,9 @@ class MaskedSite:
     def __init__(self, site: str, folder: Path, terms: Terms, values: Mapping[str, Any]) -> None:
         authority = federation_certifier().authority
         self.values = values
-        self.secure = SecureSite(kit(site), authority, terms, folder / site, data="table")
+        journal = Journal(folder / site)
+        journal.begin(terms.run, terms.plan, "table", limits_for(terms))
+        self.secure = SecureSite(kit(site), authority, terms, journal)
         self.agreed, self.layout = AGREED, LAYOUT
 
     def keys(self) -> bytes:
@@ -109,21 +122,23 @@ class MaskedSite:
         return self.secure.set_roster(roster)
 
     def answer(self, order: bytes, secure: object) -> bytes:
-        try:
-            packed = pack(self.layout, self.values, len(from_bytes(secure, Ask, "it").sites))
-        except ValueError:
-            packed = pack_failure(self.layout)
         question = question_digest(self.agreed, self.layout, order)
-        return self.secure.mask(secure, FIRST, packed, question)
+        return self.secure.mask(from_bytes(secure, Ask, "it"), FIRST, self._pack, question)
+
+    def _pack(self, sites: int) -> Packed:
+        try:
+            return pack(self.layout, self.values, sites)
+        except ValueError:
+            return pack_failure(self.layout)
 
     def present(self) -> bytes:
         return b""
 
     def unmask(self, message: object) -> bytes:
-        return self.secure.unmask(message)
+        return self.secure.unmask(from_bytes(message, UnmaskAsk, "it"))
 
     def trace(self, message: object) -> bytes:
-        return self.secure.trace(message)
+        return self.secure.trace(from_bytes(message, Question, "it"))
 
 
 class MaskedSites(DirectTransport):

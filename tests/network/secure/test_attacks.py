@@ -2,24 +2,32 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedminmax.network.secure.fixed_point import Layout, pack
-from fedminmax.network.secure.ledger import MASKS_FILE, MaskLedger, Ownership, Total
 from fedminmax.network.secure.messages import (
     Ask,
-    Context,
     UnmaskAsk,
     Unmasked,
     from_bytes,
     to_bytes,
     upload_from_bytes,
 )
+from fedminmax.network.site.journal import JOURNAL_FILE, Journal, Total
 from fedminmax.network.wire.codec import RefusedError
-from tests.network.secure.masked_sites import FIRST, LAYOUT, ORDER, SITES, MaskedSites
+from fedminmax.network.wire.endpoints import Endpoint, Question
+from tests.network.secure.masked_sites import (
+    FIRST,
+    LAYOUT,
+    ORDER,
+    SITES,
+    MaskedSites,
+    limits_for,
+    terms_for,
+)
 
 FOUR = SITES[:4]
 SECOND = replace(FIRST, attempt=1)
@@ -31,12 +39,12 @@ class Attacker:
     def __init__(self, folder: Path) -> None:
         self.sites = MaskedSites(folder)
         self.roster, _ = self.sites.open()
-        self.uploads: dict[Context, dict[str, bytes]] = {}
-        self.signatures: dict[Context, dict[str, bytes]] = {}
+        self.uploads: dict[Question, dict[str, bytes]] = {}
+        self.signatures: dict[Question, dict[str, bytes]] = {}
 
     def upload(
         self,
-        context: Context,
+        context: Question,
         asked: tuple[str, ...],
         order: bytes = ORDER,
         orders: Mapping[str, bytes] | None = None,
@@ -54,7 +62,7 @@ class Attacker:
 
     def unmask(
         self,
-        context: Context,
+        context: Question,
         site: str,
         signatures: Mapping[str, bytes] | None = None,
         gone: Mapping[str, Mapping[str, bytes]] | None = None,
@@ -63,7 +71,7 @@ class Attacker:
         message = to_bytes(UnmaskAsk(context, signed, gone or {}))
         return from_bytes(self.sites.masked[site].unmask(message), Unmasked, site)
 
-    def sealed(self, context: Context, asked: tuple[str, ...], owner: str) -> dict[str, bytes]:
+    def sealed(self, context: Question, asked: tuple[str, ...], owner: str) -> dict[str, bytes]:
         """The shares that a site made for the others."""
         upload = upload_from_bytes(self.uploads[context][owner], Ask(context, asked), LAYOUT, owner)
         others = [site for site in asked if site != owner]
@@ -157,7 +165,7 @@ def test_a_question_under_another_name(attacker: Attacker) -> None:
         replace(FIRST, round=2),
         replace(FIRST, run=1),
         replace(FIRST, phase=1),
-        replace(FIRST, question="validate"),
+        replace(FIRST, endpoint=Endpoint.VALIDATE),
     ):
         with pytest.raises(RefusedError, match="but for a mask of"):
             attacker.upload(other, SITES)
@@ -263,53 +271,55 @@ def test_seeds_of_earlier_questions_are_forgotten(attacker: Attacker) -> None:
     later = replace(FIRST, round=2)
     for site in SITES:
         secure, values = attacker.sites.masked[site].secure, attacker.sites.masked[site].values
-        packed = pack(LAYOUT, values, len(SITES))
-        secure.mask(to_bytes(Ask(later, SITES)), later, packed, bytes(32))
+        secure.mask(Ask(later, SITES), later, partial(pack, LAYOUT, values), bytes(32))
     with pytest.raises(RefusedError, match="no masked answer"):
         attacker.unmask(FIRST, "east")
 
 
-LEDGER_TOTAL = Total("00", SITES)
-RUN = Ownership("run-1", "table", threshold=4)
+TOTAL = Total("00", SITES)
 
 
-def test_the_record_outlives_the_process(tmp_path: Path) -> None:
-    tmp_path.mkdir(exist_ok=True)
-    MaskLedger(tmp_path, RUN, b"1").note_mask(FIRST, LEDGER_TOTAL)
-    again = MaskLedger(tmp_path, RUN, b"1")
+def journal_of(folder: Path, run: str = "run-1") -> Journal:
+    journal = Journal(folder)
+    journal.begin(run, "plan", "table", limits_for(terms_for()))
+    return journal
+
+
+def test_the_journal_outlives_the_process(tmp_path: Path) -> None:
+    journal_of(tmp_path).allow_mask("1", FIRST, TOTAL)
+    again = journal_of(tmp_path)
     with pytest.raises(RefusedError, match="does not mask it again"):
-        again.note_mask(FIRST, LEDGER_TOTAL)
-    again.note_mask(SECOND, LEDGER_TOTAL)
-    again.note_unmask(SECOND, LEDGER_TOTAL)
-    later = MaskLedger(tmp_path, RUN, b"another session")
-    later.note_unmask(FIRST, LEDGER_TOTAL)
+        again.allow_mask("1", FIRST, TOTAL)
+    again.allow_mask("1", SECOND, TOTAL)
+    again.allow_unmask("1", SECOND, TOTAL)
+    later = journal_of(tmp_path)
+    later.allow_unmask("another session", FIRST, TOTAL)
     for other in (Total("00", FOUR), Total("01", SITES)):
         with pytest.raises(RefusedError, match="does not help with a total"):
-            later.note_unmask(FIRST, other)
-    MaskLedger(tmp_path, replace(RUN, run="run-2"), b"1").note_unmask(FIRST, LEDGER_TOTAL)
+            later.allow_unmask("another session", FIRST, other)
+    journal_of(tmp_path, "run-2").allow_unmask("1", FIRST, TOTAL)
 
 
-def test_jobs_at_the_same_time_share_the_record(tmp_path: Path) -> None:
-    one, two = (MaskLedger(tmp_path, RUN, name) for name in (b"1", b"2"))
-    one.note_mask(FIRST, LEDGER_TOTAL)
-    two.note_mask(FIRST, LEDGER_TOTAL)
-    one.note_unmask(FIRST, LEDGER_TOTAL)
+def test_jobs_at_the_same_time_share_the_journal(tmp_path: Path) -> None:
+    one, two = journal_of(tmp_path), journal_of(tmp_path)
+    one.allow_mask("1", FIRST, TOTAL)
+    two.allow_mask("2", FIRST, TOTAL)
+    one.allow_unmask("1", FIRST, TOTAL)
     with pytest.raises(RefusedError, match="does not help with a total of other sites"):
-        two.note_unmask(FIRST, Total("00", FOUR))
+        two.allow_unmask("2", FIRST, Total("00", FOUR))
 
 
 def test_a_line_that_a_crash_cut_off(tmp_path: Path) -> None:
-    ledger = MaskLedger(tmp_path, RUN, b"1")
-    ledger.note_mask(FIRST, LEDGER_TOTAL)
-    path = tmp_path / MASKS_FILE
+    journal_of(tmp_path).allow_mask("1", FIRST, TOTAL)
+    path = tmp_path / JOURNAL_FILE
     with path.open("a", encoding="utf-8") as file:
-        file.write('{"did": "unma')
-    later = MaskLedger(tmp_path, RUN, b"1")
-    later.note_mask(SECOND, LEDGER_TOTAL)
+        file.write('{"event": "unma')
+    later = journal_of(tmp_path)
+    later.allow_mask("1", SECOND, TOTAL)
     with pytest.raises(RefusedError, match="does not mask it again"):
-        MaskLedger(tmp_path, RUN, b"1").note_mask(SECOND, LEDGER_TOTAL)
+        journal_of(tmp_path).allow_mask("1", SECOND, TOTAL)
+    damaged = journal_of(tmp_path)
     with path.open("a", encoding="utf-8") as file:
-        file.write('{"did": "unma"}\n')
-    damaged: Any = MaskLedger(tmp_path, RUN, b"1")
-    with pytest.raises(RefusedError, match="record of masks is damaged"):
-        damaged.note_mask(replace(FIRST, round=2), LEDGER_TOTAL)
+        file.write('{"event": "unma"}\n')
+    with pytest.raises(RefusedError, match="journal is damaged"):
+        damaged.allow_mask("1", replace(FIRST, round=2), TOTAL)

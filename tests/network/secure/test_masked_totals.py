@@ -1,6 +1,5 @@
 """Totals of masked answers equal plain sums, whoever drops out and whenever."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -9,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedminmax.network.secure.fixed_point import FailedSitesError, Kind, Layout, Section
-from fedminmax.network.secure.masks import mask_at
+from fedminmax.network.secure.masks import mask_at, self_mask_key
 from fedminmax.network.secure.messages import (
     Ask,
     Traced,
@@ -21,8 +21,8 @@ from fedminmax.network.secure.messages import (
     upload_from_bytes,
 )
 from fedminmax.network.secure.shamir import SECRET_BYTES, SHARE_BYTES
-from fedminmax.network.secure.site import self_mask_key
 from fedminmax.network.server.masked_totals import MaskedTotal, NoTotalError
+from fedminmax.network.site.journal import JOURNAL_FILE, read_journal
 from tests.network.secure.masked_sites import (
     FIRST,
     LAYOUT,
@@ -223,7 +223,7 @@ def test_a_site_that_made_bad_shares_and_went_is_named(
     sites = MaskedSites(tmp_path)
     _, totals = sites.open()
     monkeypatch.setattr(
-        "fedminmax.network.secure.site.deal",
+        "fedminmax.network.site.secure_site.deal",
         lambda _, shares, __: {n + 1: n for n in range(shares)},
     )
     sites.gone = {"west": "unmask"}
@@ -294,7 +294,7 @@ def test_a_site_that_masks_wrongly_gives_no_total_and_is_named(
 
         def honest_again(_: bytes) -> bytes:
             sites.masked["west"].secure._joined = joined
-            return sites.masked["west"].secure.trace(to_bytes(FIRST))
+            return sites.masked["west"].secure.trace(FIRST)
 
         sites.lies = {("west", "trace"): honest_again}
     with pytest.raises(NoTotalError, match="masks of this total do not cancel") as error:
@@ -313,7 +313,7 @@ def test_a_trace_tells_nothing_of_an_honest_site(tmp_path: Path) -> None:
     _, totals = sites.open()
     sites.ask(totals)
     told = {
-        site: from_bytes(own.secure.trace(to_bytes(FIRST)), Traced, site).words
+        site: from_bytes(own.secure.trace(FIRST), Traced, site).words
         for site, own in sites.masked.items()
     }
     ask = Ask(FIRST, SITES)
@@ -334,7 +334,7 @@ def test_exact_sums_travel_masked(tmp_path: Path) -> None:
     layout = Layout((Section("counts", 1, Kind.COUNT), Section("sums", 2, Kind.EXACT)))
     for place, site in enumerate(sites.masked.values()):
         sums = [Fraction(0.1) ** 2 * (place - 2), Fraction(1e300) ** 2 + Fraction(5e-324) ** 2]
-        site.values, site.layout = {"counts": np.array([place]), "sums": sums}, layout
+        site.values, site.layout = {"counts": torch.tensor([place]), "sums": sums}, layout
     _, totals = sites.open()
     sites.gone = {"west": "unmask"}
     total = sites.ask(totals, layout=layout)
@@ -350,15 +350,17 @@ def test_the_record_says_what_was_masked_and_unmasked(tmp_path: Path) -> None:
     _, totals = sites.open()
     sites.gone = {"west": "answer"}
     sites.ask(totals)
-    lines = (tmp_path / "east" / "masks.jsonl").read_text(encoding="utf-8").splitlines()
-    entries = [json.loads(line) for line in lines]
-    assert [(entry["did"], entry["attempt"], len(entry["sites"])) for entry in entries] == [
+    entries = read_journal(tmp_path / "east")
+    told = [(entry.event, entry.question.attempt, len(entry.sites)) for entry in entries]
+    assert told == [
+        ("allowed", 0, 0),
         ("masked", 0, 5),
         ("masked", 1, 4),
         ("unmasked", 1, 4),
     ]
-    assert {entry["question"] for entry in entries} == {"answer"}
-    assert LAYOUT.sections[0].name not in "".join(lines)
+    assert {entry.question.endpoint for entry in entries} == {"prepare", "answer"}
+    lines = (tmp_path / "east" / JOURNAL_FILE).read_text(encoding="utf-8")
+    assert LAYOUT.sections[0].name not in lines
 
 
 def test_all_bytes_are_counted(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from fedminmax.core.losses import Loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.messages import Order, Sums
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.shared.expected_reply import Sender
-from fedminmax.network.secure.answers import reply_layout, reply_of, reply_values, rounding_of
 from fedminmax.network.secure.fixed_point import Kind, Layout, Packed, pack, unpack
+from fedminmax.network.secure.layouts import reply_layout, rounding_of
+from fedminmax.network.wire.sections import sections_of_sums, sums_of
 from fedminmax.training.certify import certify
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
@@ -48,7 +49,7 @@ class MaskedFederation(Simulation):
             lengths=RowLengths(float(lengths.norm()), 100.0),
             is_total=True,
         )
-        layout = reply_layout(method, order, everyone, torch.zeros(0), SITES)
+        layout = reply_layout(method, order, everyone, SITES)
         layout = Layout(
             tuple(
                 replace(own, exponent=own.exponent - self.lost_bits)
@@ -57,9 +58,9 @@ class MaskedFederation(Simulation):
                 for own in layout.sections
             )
         )
-        packed = [pack(layout, reply_values(reply), SITES) for reply in replies]
+        packed = [pack(layout, sections_of_sums(reply), SITES) for reply in replies]
         words = np.asarray(np.sum([own.words for own in packed], axis=0, dtype=np.uint64))
-        total = reply_of(unpack(layout, Packed(words, ()), SITES))
+        total = sums_of(unpack(layout, Packed(words, ()), SITES))
         return replace(total, rounding=rounding_of(layout, SITES))
 
 

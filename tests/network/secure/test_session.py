@@ -1,6 +1,5 @@
 """Only sites that the federation's authority certified take part, each with one key."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +16,15 @@ from fedminmax.core.errors import InputError
 from fedminmax.network.secure.fixed_point import Layout
 from fedminmax.network.secure.identity import Identity, read_authority, read_identity
 from fedminmax.network.secure.masks import SessionKeys
-from fedminmax.network.secure.messages import Agreed, question_digest
+from fedminmax.network.secure.messages import Agreed, Ask, question_digest, to_bytes
 from fedminmax.network.secure.session import (
     Entry,
     Roster,
     Terms,
     entry_of,
 )
-from fedminmax.network.secure.site import SecureSite
+from fedminmax.network.site.journal import Journal
+from fedminmax.network.site.secure_site import SecureSite
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import threshold_for
 from tests.network.secure.masked_sites import (
@@ -146,8 +146,7 @@ def test_a_false_roster_is_refused(
 
 
 def _ask(sites: MaskedSites) -> bytes:
-    context = {"question": FIRST.question, "round": 1}
-    return json.dumps({"context": context, "sites": sites.terms.sites}).encode()
+    return to_bytes(Ask(FIRST, sites.terms.sites))
 
 
 def test_a_roster_does_not_change_within_a_session(tmp_path: Path) -> None:
@@ -179,7 +178,7 @@ def test_a_threshold_that_protects_nobody_is_refused(
     terms = Terms("run-1", "0123abcd", sites, threshold)
     authority = federation_certifier().authority
     with pytest.raises(RefusedError, match="threshold of"):
-        SecureSite(kit("east"), authority, terms, tmp_path, data="table")
+        SecureSite(kit("east"), authority, terms, Journal(tmp_path))
 
 
 def test_thresholds_withstand_a_third_of_the_sites() -> None:
@@ -193,7 +192,7 @@ def test_thresholds_withstand_a_third_of_the_sites() -> None:
 def test_a_site_of_another_plan_does_not_join(tmp_path: Path) -> None:
     authority = federation_certifier().authority
     with pytest.raises(RefusedError, match="without this site, 'west'"):
-        SecureSite(kit("west"), authority, terms_for(SITES[:4]), tmp_path, data="table")
+        SecureSite(kit("west"), authority, terms_for(SITES[:4]), Journal(tmp_path))
 
 
 def _write(identity: Identity, folder: Path) -> tuple[Path, Path]:

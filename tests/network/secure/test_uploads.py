@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedminmax.network.secure.fixed_point import Kind, Layout, Packed, Section, pack
-from fedminmax.network.secure.masks import Sum
+from fedminmax.network.secure.masks import Sum, self_mask_key
 from fedminmax.network.secure.messages import (
     Ask,
     Unmasked,
@@ -20,7 +20,6 @@ from fedminmax.network.secure.messages import (
     to_bytes,
     upload_from_bytes,
 )
-from fedminmax.network.secure.site import self_mask_key
 from tests.network.secure.masked_sites import FIRST, SITES, MaskedSites
 
 BOUND = 500.0

@@ -13,10 +13,12 @@ from fedminmax.core.bounds import POWER_ITERATIONS, rounded_rate
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.planned_runs import planned_runs
-from fedminmax.network.server.agreement import AGREEMENT_FILE, agree
+from fedminmax.network.server.agree import agree
+from fedminmax.network.server.agreement import AGREEMENT_FILE
 from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.messages import vector_from_bytes, vector_to_bytes
+from fedminmax.network.wire.messages import curvature_from_bytes, sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.runs.plan import federate, plan_table_runs
 from tests.network.network_problem import CONFIG, SITES, DirectTransport, plan_of, write_tables
@@ -49,7 +51,7 @@ def job(folder: Path, text: str = OPEN) -> tuple[TableConfig, NetworkPlan]:
 
 
 def agreed_rates(plan: NetworkPlan, transport: DirectTransport, folder: Path) -> set[str]:
-    agreement = agree(plan, transport, folder / "run")
+    agreement = agree(plan, PlainSites(plan, transport), folder / "run")
     return {str(run.options["learning_rate"]) for run in agreement.plan.runs}
 
 
@@ -132,7 +134,8 @@ class SpoilingTransport(DirectTransport):
 
 
 @pytest.mark.parametrize(
-    "instead", [b"no sums", vector_to_bytes(torch.full((NUMBERS,), torch.nan).double())]
+    "instead",
+    [b"no sums", sections_to_bytes({"sums": torch.full((NUMBERS,), torch.nan).double()}, 0.0)],
 )
 def test_a_bad_reply_is_left_out_like_silence(instead: bytes, tmp_path: Path) -> None:
     config, plan = job(tmp_path)
@@ -149,11 +152,12 @@ def test_a_curvature_that_no_rows_have_is_refused_by_name(factor: float, tmp_pat
             message = super().answer(site, endpoint, payload)
             if (site, endpoint) != ("south", "curvature"):
                 return message
-            like = torch.zeros(NUMBERS, dtype=torch.float64)
-            return vector_to_bytes(factor * vector_from_bytes(message, like, site))
+            return sections_to_bytes(
+                {"sums": factor * curvature_from_bytes(message, NUMBERS, site)}, 0.0
+            )
 
     config, plan = job(tmp_path)
-    agreement = agree(plan, Curved(tmp_path), tmp_path / "run")
+    agreement = agree(plan, PlainSites(plan, Curved(tmp_path)), tmp_path / "run")
     assert agreement.refused == {
         "south": "south sent a curvature that is impossible for its rows; refused"
     }
@@ -164,7 +168,7 @@ def test_a_curvature_that_no_rows_have_is_refused_by_name(factor: float, tmp_pat
 
 def test_sums_of_no_rows_from_all_sites_are_a_mistake_in_one_line(tmp_path: Path) -> None:
     _, plan = job(tmp_path)
-    nothing = vector_to_bytes(torch.zeros(NUMBERS, dtype=torch.float64))
+    nothing = sections_to_bytes({"sums": torch.zeros(NUMBERS, dtype=torch.float64)}, 0.0)
     outcome = run_plan(plan, SpoilingTransport(tmp_path, SITES, nothing), tmp_path / "run")
     assert outcome.error is not None
     assert "no site helped to find a safe learning rate" in outcome.error
@@ -209,6 +213,6 @@ def test_a_site_refuses_what_is_no_rate(rate: object, tmp_path: Path) -> None:
         transport.sites["north"].take_rate(b"0.1")
     with pytest.raises(RefusedError, match="before its encoding"):
         transport.sites["north"].curvature(b"")
-    agree(plan, transport, tmp_path / "run")
+    agree(plan, PlainSites(plan, transport), tmp_path / "run")
     with pytest.raises(InputError):
         transport.sites["north"].take_rate(rate)

@@ -11,10 +11,12 @@ import torch
 
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.network.server import agreement as agreement_module
-from fedminmax.network.server.agreement import AGREEMENT_FILE, agree, read_agreement
+from fedminmax.network.server import agree as agree_module
+from fedminmax.network.server.agree import agree
+from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.run import run_folder, run_plan
-from fedminmax.network.wire.messages import vector_to_bytes
+from fedminmax.network.server.sites import PlainSites
+from fedminmax.network.wire.messages import sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
@@ -35,7 +37,9 @@ def job(config: TableConfig, rounds: int = 2, site_rules: SiteRules = AT_ONCE) -
 def test_counts_and_encoding_are_those_of_the_pooled_tables(
     config: TableConfig, tmp_path: Path
 ) -> None:
-    agreement = agree(job(config), DirectTransport(tmp_path), tmp_path / "run")
+    agreement = agree(
+        job(config), PlainSites(job(config), DirectTransport(tmp_path)), tmp_path / "run"
+    )
     tables = load_federated_tables(config)
     expected = torch.stack([part.examples.group.bincount(minlength=2) for part in tables.train])
     assert torch.equal(agreement.census.counts, expected)
@@ -66,8 +70,10 @@ def test_a_site_that_comes_late_is_left_out_of_a_run_that_began(
 
 def test_a_site_that_is_away_later_keeps_its_place(config: TableConfig, tmp_path: Path) -> None:
     plan = job(config)
-    whole = agree(plan, DirectTransport(tmp_path), tmp_path / "run").census.counts
-    later = agree(plan, SilentTransport(tmp_path, "prepare", ["south"]), tmp_path / "run")
+    whole = agree(plan, PlainSites(plan, DirectTransport(tmp_path)), tmp_path / "run").census.counts
+    later = agree(
+        plan, PlainSites(plan, SilentTransport(tmp_path, "prepare", ["south"])), tmp_path / "run"
+    )
     assert torch.equal(later.census.counts, whole)
     assert list(later.refused) == ["south"]
 
@@ -78,10 +84,10 @@ def test_a_site_that_counts_other_rows_than_it_told_is_refused(
     class Miscounting(DirectTransport):
         def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
             message = super().answer(site, endpoint, payload)
-            other = vector_to_bytes(torch.tensor([1, 1]))
+            other = sections_to_bytes({"counts": torch.tensor([1, 1])}, 0.0)
             return other if (site, endpoint) == ("south", "encode") else message
 
-    agreement = agree(job(config), Miscounting(tmp_path), tmp_path / "run")
+    agreement = agree(job(config), PlainSites(job(config), Miscounting(tmp_path)), tmp_path / "run")
     reason = "south counts other groups than its summary had; refused"
     assert agreement.refused == {"south": reason}
     assert agreement.census.counts[1].tolist() == [0, 0]
@@ -110,27 +116,30 @@ def times(factor: int) -> Callable[[dict[str, Any]], None]:
     def change(content: dict[str, Any]) -> None:
         content["rows"] *= factor
         for sums in content["quantities"].values():
-            sums["count"] *= factor
-            for name in ("total", "squares"):
-                sums[name]["digits"] = f"{int(sums[name]['digits'], 16) * factor:x}"
+            sums[0] *= factor
+            for place in (1, 2):
+                digits, exponent = sums[place].split("/")
+                sums[place] = f"{int(digits, 16) * factor:x}/{exponent}"
         for name, counts in content["categories"].items():
             content["categories"][name] = [count * factor for count in counts]
         for stratum in content["strata"]:
-            stratum["rows"] *= factor
+            stratum[2] *= factor
 
     return change
 
 
 def invent_a_group(content: dict[str, Any]) -> None:
     """One of the rows is of a group that nobody else has."""
-    content["strata"][0]["rows"] -= 1
-    content["strata"].append({"group": ["Invented"], "label": 0, "rows": 1})
+    content["strata"][0][2] -= 1
+    content["strata"].append([["Invented"], 0, 1])
 
 
 def test_more_rows_than_anybody_has_are_refused_by_name(
     config: TableConfig, tmp_path: Path
 ) -> None:
-    agreement = agree(job(config), Telling(tmp_path, times(10**10)), tmp_path / "run")
+    agreement = agree(
+        job(config), PlainSites(job(config), Telling(tmp_path, times(10**10))), tmp_path / "run"
+    )
     assert "south reports 360,000,000,000 training rows" in agreement.refused["south"]
     assert agreement.census.counts[1].tolist() == [0, 0]
 
@@ -156,7 +165,7 @@ def test_an_error_that_nobody_expected_is_told_in_one_line(
     def overflow(*_: object, **__: object) -> None:
         raise OverflowError("int too large to convert to float")
 
-    monkeypatch.setattr(agreement_module, "agree_on_encoding", overflow)
+    monkeypatch.setattr(agree_module, "agree_on_encoding", overflow)
     outcome = run_plan(job(config), DirectTransport(tmp_path), tmp_path / "run")
     assert outcome.error is not None
     assert "(OverflowError: int too large to convert to float)" in outcome.error
@@ -201,7 +210,7 @@ def test_an_agreement_that_cannot_have_been_made_is_refused(
     damage: str, config: TableConfig, tmp_path: Path
 ) -> None:
     plan = job(config)
-    agree(plan, DirectTransport(tmp_path), tmp_path / "run")
+    agree(plan, PlainSites(plan, DirectTransport(tmp_path)), tmp_path / "run")
     path = tmp_path / "run" / AGREEMENT_FILE
     content = json.loads(path.read_text())
     (*way, last), value = DAMAGED[damage]

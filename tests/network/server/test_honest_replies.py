@@ -12,8 +12,9 @@ import torch
 from fedminmax.config.read import read_config
 from fedminmax.config.sections import ModelSection
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.network.server.agreement import agree
+from fedminmax.network.server.agree import agree
 from fedminmax.network.server.remote import RemoteFederation
+from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.plan import PlannedRun
 from fedminmax.training.train import train
 from tests.network.network_problem import (
@@ -46,8 +47,8 @@ def train_over_bytes(
     """Every round takes all replies, and the run ends with the simulation's model."""
     config = read_config(write_tables(folder, SHARES[sites], rows_as=3))
     plan = replace(plan_of(config, [run]), model=model)
-    transport = DirectTransport(folder)
-    federation = RemoteFederation(agree(plan, transport, folder), transport, 0, folder / "notice")
+    asked = PlainSites(plan, DirectTransport(folder))
+    federation = RemoteFederation(agree(plan, asked, folder), asked, 0, folder / "notice")
     members = federation.initial_parameters
     for done in train(federation, run.build(), rounds=run.rounds, seed=plan.seed):
         assert federation.take_notes().refused == {}

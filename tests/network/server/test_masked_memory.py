@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from fedminmax.core.errors import InputError
-from fedminmax.network.secure.messages import Context
 from fedminmax.network.server.masked_memory import BEGUN_FILE, MASKED_FILE, Kept, MaskedMemory
+from fedminmax.network.wire.endpoints import Endpoint, Question
 
-FIRST = Context("answer", round=1)
+FIRST = Question(Endpoint.ANSWER, round=1)
 SITES = ("north", "south", "west")
 
 
@@ -23,7 +23,7 @@ def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
     for later in (before, MaskedMemory(tmp_path)):
         assert later.kept == Kept(SITES, "summary")
         assert later.begun(FIRST) == SITES[:2]
-        assert later.begun(replace(FIRST, phase=1)) is None
+        assert later.begun(replace(FIRST, phase=1)) == ()
     # The same total once more needs no further line.
     assert len((tmp_path / BEGUN_FILE).read_text().splitlines()) == 2
 
@@ -31,7 +31,7 @@ def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
 def test_a_line_that_a_crash_cut_off_is_not_part_of_the_next_one(tmp_path: Path) -> None:
     MaskedMemory(tmp_path).note_begun(FIRST, SITES)
     with (tmp_path / BEGUN_FILE).open("a") as file:
-        file.write('{"context": {"que')
+        file.write('{"question": {"end')
     later = replace(FIRST, round=2)
     MaskedMemory(tmp_path).note_begun(later, SITES[1:])
     again = MaskedMemory(tmp_path)

@@ -13,9 +13,10 @@ from torch import Tensor
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.examples import Examples
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.network.server.agreement import agree
+from fedminmax.network.server.agree import agree
 from fedminmax.network.server.measure import Measured, measure, read_measured, write_measured
 from fedminmax.network.server.run import read_outcome, run_plan
+from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError
@@ -50,8 +51,8 @@ def job(config: TableConfig) -> NetworkPlan:
 def measured_by(
     transport: DirectTransport, config: TableConfig, folder: Path
 ) -> tuple[Measured, dict[str, str]]:
-    agreement = agree(job(config), transport, folder / "run")
-    return measure(agreement, transport, MEMBERS)
+    sites = PlainSites(job(config), transport)
+    return measure(agree(job(config), sites, folder / "run"), sites, MEMBERS)
 
 
 def held_out(config: TableConfig) -> dict[str, Examples]:
@@ -206,7 +207,7 @@ def test_a_site_refuses_models_that_are_none(config: TableConfig, tmp_path: Path
     site = transport.sites["north"]
     with pytest.raises(RefusedError, match="the server sent models before its encoding"):
         site.measure(models_to_bytes(MEMBERS))
-    agree(job(config), transport, tmp_path / "run")
+    agree(job(config), PlainSites(job(config), transport), tmp_path / "run")
     site.measure(models_to_bytes(MEMBERS))
     one = MEMBERS[1]
     bad = [

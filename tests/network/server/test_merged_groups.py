@@ -8,8 +8,9 @@ import torch
 
 from fedminmax.config.read import TableConfig
 from fedminmax.core.small_groups import MERGED_NAME
-from fedminmax.network.server.agreement import agree
+from fedminmax.network.server.agree import agree
 from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
 from tests.network.network_problem import AT_ONCE, DirectTransport, plan_of
@@ -51,7 +52,9 @@ def job(config: TableConfig) -> NetworkPlan:
 
 def test_the_server_sees_one_merged_group(tmp_path: Path) -> None:
     plan = job(write_small_groups(tmp_path, held_out=0.0))
-    agreement = agree(plan, ListeningTransport(tmp_path, merge=True), tmp_path / "run")
+    agreement = agree(
+        plan, PlainSites(plan, ListeningTransport(tmp_path, merge=True)), tmp_path / "run"
+    )
     assert agreement.encoding.group_names == (
         "Anglian / age under 60",
         "Anglian / age 60 and over",

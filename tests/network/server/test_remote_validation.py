@@ -26,8 +26,9 @@ from fedminmax.network.site.policy import read_rows
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.checks import check_validation
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.messages import losses_from_bytes, losses_to_bytes
+from fedminmax.network.wire.messages import losses_from_bytes, sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, digest_of
+from fedminmax.network.wire.sections import sections_of_losses
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from fedminmax.training.train import Round
@@ -114,7 +115,8 @@ class Spoiled(Open):
         came = super().answer(site, endpoint, payload)
         if endpoint == "validate" and site == "west":
             losses = losses_from_bytes(came, 2, site)
-            return losses_to_bytes(replace(losses, loss=-losses.loss - 1.0))
+            changed = sections_of_losses(replace(losses, loss=-losses.loss - 1.0))
+            return sections_to_bytes(changed, 0.0)
         return came
 
 

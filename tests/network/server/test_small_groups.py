@@ -8,9 +8,11 @@ import torch
 from fedminmax import load_model
 from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.network.server.agreement import AGREEMENT_FILE, agree, read_agreement
+from fedminmax.network.server.agree import agree
+from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.news import ProgressReporter
 from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.plan import PlannedRun
 from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.measure import measure, measure_merged
@@ -78,7 +80,7 @@ def test_merged_groups_are_measured_as_in_the_simulation(tmp_path: Path) -> None
 def test_the_rows_of_merged_groups_are_those_of_their_sites(tmp_path: Path) -> None:
     config = write_small_groups(tmp_path, held_out=0.0, groups=f'{MINIMUM}\nsmall = "merge"')
     plan = plan_of(config, [PlannedRun("fedminmax", {}, 1)])
-    agreement = agree(plan, DirectTransport(tmp_path), tmp_path / "run")
+    agreement = agree(plan, PlainSites(plan, DirectTransport(tmp_path)), tmp_path / "run")
     assert agreement.census.counts[:, -1].tolist() == [9, 3, 0]
     assert agreement.census.playable.tolist() == [True] * 4
     kept = read_agreement(tmp_path / "run" / AGREEMENT_FILE)
@@ -91,7 +93,7 @@ def test_a_run_stops_only_for_tiny_groups_that_play(tmp_path: Path) -> None:
         config = write_small_groups(tmp_path, held_out=0.0, groups=groups)
         assert config.schema.small_groups in (SmallGroupRule.BY_SIZE, SmallGroupRule.INCLUDE)
         plan = plan_of(config, [PlannedRun("fedminmax", {}, 1)])
-        agree(plan, DirectTransport(tmp_path), tmp_path / groups[-6:-1])
+        agree(plan, PlainSites(plan, DirectTransport(tmp_path)), tmp_path / groups[-6:-1])
 
     start(MINIMUM)
     words = complaint_of(lambda: start(f'{MINIMUM}\nsmall = "include"'))

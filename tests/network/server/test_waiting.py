@@ -1,16 +1,18 @@
 """How long the server waits for a site: its own time, and not for one that is gone."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedminmax.network.server.transport import (
     CHECKS_UNTIL_GONE,
     MIN_SECONDS,
+    NO_LIMITS,
     POLL_SECONDS,
     Answer,
     Attendance,
     wait_for_all,
 )
+from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.site_rules import SiteRules
 
 SECONDS_OF_A_LOOK = 2.0
@@ -98,16 +100,27 @@ def test_a_site_that_misses_again_is_left_out_for_twice_as_many_rounds() -> None
     assert attendance.away(638) == {"a": "a was too late and is asked again in round 1278"}
 
 
+def nobody(
+    sites: Sequence[str],
+    endpoint: Endpoint,
+    payload: Mapping[str, object],  # noqa: ARG001 - nothing is sent
+    seconds: Mapping[str, float] = NO_LIMITS,  # noqa: ARG001 - nobody takes long here
+) -> Iterator[Answer]:
+    """Nobody is connected."""
+    assert endpoint is Endpoint.PRESENT
+    return (Answer(site, failure=f"{site} is gone") for site in sites)
+
+
 def test_a_site_that_is_back_begins_anew() -> None:
     attendance = Attendance(SiteRules(skip_rounds=2))
     for number in (1, 4):
         assert attendance.away(number) == {}
         attendance.missed("a", number)
-    assert attendance.missed_before("a")
+    assert attendance.find_gone(nobody, ["a"], 4) == ["a"]
     assert set(attendance.away(8)) == {"a"}
     assert attendance.away(9) == {}
     attendance.came("a", 1.0)
-    assert not attendance.missed_before("a")
+    assert attendance.find_gone(nobody, ["a"], 9) == []
     attendance.missed("a", 10)
     assert set(attendance.away(12)) == {"a"}
     assert attendance.away(13) == {}

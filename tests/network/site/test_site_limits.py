@@ -13,7 +13,7 @@ from fedminmax.core.messages import Order, RoundKey
 from fedminmax.data.tables.encoding import agree_on_encoding, encoding_as_json
 from fedminmax.network.flare.kits import provision
 from fedminmax.network.flare.roster import ROSTER_FILE, read_roster
-from fedminmax.network.site.ledger import LEDGER_FILE
+from fedminmax.network.site.journal import JOURNAL_FILE, read_journal
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError
@@ -180,15 +180,15 @@ def test_every_answer_is_in_the_sites_own_record(tmp_path: Path) -> None:
     asked.ask(1)
     asked.ask(2)
     asked.measure(1)
-    lines = (tmp_path / "kept" / LEDGER_FILE).read_text().splitlines()
-    told = [(entry["question"], entry["round"]) for entry in map(json.loads, lines)]
+    lines = (tmp_path / "kept" / JOURNAL_FILE).read_text().splitlines()
+    told = [(entry.question.endpoint, entry.round) for entry in read_journal(tmp_path / "kept")]
     assert told == [("prepare", 0), ("encode", 0), ("answer", 1), ("answer", 2), ("measure", 0)]
     assert all(entry["run"] == "test" and entry["time"] for entry in map(json.loads, lines))
 
 
 def test_a_record_that_a_crash_cut_off_goes_on_and_a_damaged_one_refuses(tmp_path: Path) -> None:
     asked_site(tmp_path).ask(1)
-    ledger = tmp_path / "kept" / LEDGER_FILE
+    ledger = tmp_path / "kept" / JOURNAL_FILE
     with ledger.open("a") as file:
         file.write('{"time": "20')
     asked_site(tmp_path).ask(2)

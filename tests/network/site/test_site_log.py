@@ -5,20 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedminmax.network.flare.site import FlareSite
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.site.answering import FAILED
-from fedminmax.network.site.ledger import (
-    LEDGER_FILE,
+from fedminmax.network.site.journal import (
+    JOURNAL_FILE,
+    Entry,
     Event,
-    LedgerEntry,
-    planned_questions,
-    read_log,
+    read_journal,
 )
-from fedminmax.network.site.requests import Endpoint, Request
+from fedminmax.network.site.policy import planned_questions
 from fedminmax.network.site.site import Site
-from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.codec import RefusedError, write_vectors
+from fedminmax.network.wire.endpoints import ARGUMENTS, Endpoint, Question
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, plan_to_bytes
 from tests.network.logged_sites import LoggedSites
 from tests.network.masked_problem import FOUR_SITES, listed_config, masked_plan
@@ -40,15 +41,15 @@ def test_the_log_is_what_the_transport_saw(tmp_path: Path, *, masked: bool) -> N
     assert run_plan(plan, sites, tmp_path / "runs").error is None
     for site in FOUR_SITES:
         left = sites.left(site)
-        logged = [(entry.asked.question.value, entry.bytes, entry.digest) for entry in left]
+        logged = [(entry.endpoint.value, entry.bytes, entry.digest) for entry in left]
         assert logged == sites.seen(site)
         assert {entry.run for entry in left} == {plan.run}
-        with_numbers = {entry.asked.question for entry in left if entry.masked is not None}
+        with_numbers = {entry.endpoint for entry in left if entry.masked is not None}
         assert {Endpoint.ANSWER, Endpoint.MEASURE} <= with_numbers
         assert {entry.masked for entry in left} == ({None, True} if masked else {False})
-        rounds = [(e.asked.number, e.round) for e in left if e.asked.question is Endpoint.ANSWER]
+        rounds = [(e.question.run, e.round) for e in left if e.endpoint is Endpoint.ANSWER]
         assert rounds == [(0, 1), (0, 2), (1, 1), (1, 2)]
-        about = {entry.asked.about for entry in left if entry.asked.question is Endpoint.UNMASK}
+        about = {e.question.endpoint for e in left if e.endpoint is Endpoint.UNMASK}
         every = {Endpoint.SUMMARISE, Endpoint.COUNT_ROWS, Endpoint.ANSWER, Endpoint.MEASURE}
         assert about == (every if masked else set())
 
@@ -72,15 +73,15 @@ def test_more_questions_than_twice_the_plan_are_refused_by_number(tmp_path: Path
         for model in (0.0, 1.0, 2.0):
             asked.ask(number, model)
     asked.measure(1)
-    entries = read_log(tmp_path / "kept")
-    assert len({(entry.asked, entry.digest) for entry in entries}) == 12
-    ledger = asked.site.ledger
+    entries = read_journal(tmp_path / "kept")
+    assert len({(entry.question, entry.digest) for entry in entries}) == 12
+    journal = asked.site.journal
     # The same question again is not another one.
     asked.ask(3, 2.0)
     with pytest.raises(RefusedError, match="at most 12 different questions in a run of this plan"):
-        ledger.note(Request(Endpoint.MEASURE), b"a third model")
+        journal.allow(Question(Endpoint.MEASURE), b"a third model")
     with pytest.raises(RefusedError, match="at most 12 different questions"):
-        ledger.check_call(Request(Endpoint.UNMASK))
+        journal.check_call(Endpoint.UNMASK, Question(Endpoint.ANSWER))
     # Another run has its own questions.
     asked_site(tmp_path, name="other").ask(1)
 
@@ -91,9 +92,9 @@ def test_a_refusal_is_logged_with_the_reason_that_left(tmp_path: Path) -> None:
         sites.answer("north", "answer", {"run": 0, "order": b"no order"})
     sites.answer("north", "prepare", {"plan": plan_to_bytes(plan)})
     with pytest.raises(RefusedError):
-        sites.answer("north", "unmask", {"message": b"{}"})
+        sites.answer("north", "keys", {})
     left = sites.left("north")
-    assert [(e.asked.question.value, e.bytes, e.digest) for e in left] == sites.seen("north")
+    assert [(e.endpoint.value, e.bytes, e.digest) for e in left] == sites.seen("north")
     assert [entry.event for entry in left] == [Event.REFUSED, Event.SENT, Event.REFUSED]
     said = [message.decode() for _, question, message in sites.saw if question != "prepare"]
     assert [entry.reason for entry in left if entry.reason] == said
@@ -108,15 +109,15 @@ def test_what_a_failure_says_of_a_row_is_not_in_the_log(tmp_path: Path) -> None:
         sites.answer("north", "prepare", {"plan": plan_to_bytes(plan)})
     (entry,) = sites.left("north")
     assert (entry.event, entry.reason, entry.run) == (Event.REFUSED, FAILED, plan.run)
-    assert "Jane" not in (tmp_path / "north-kept" / LEDGER_FILE).read_text()
+    assert "Jane" not in (tmp_path / "north-kept" / JOURNAL_FILE).read_text()
 
 
 def test_nothing_leaves_that_cannot_be_logged(tmp_path: Path) -> None:
     plan, sites = plan_in(tmp_path, masked=False), LoggedSites(tmp_path)
-    log = tmp_path / "north-kept" / LEDGER_FILE
+    log = tmp_path / "north-kept" / JOURNAL_FILE
     log.parent.mkdir()
     log.write_text("not a line of the log\n")
-    with pytest.raises(RefusedError, match="record of answers is damaged"):
+    with pytest.raises(RefusedError, match="journal is damaged"):
         sites.answer("north", "prepare", {"plan": plan_to_bytes(plan)})
     log.unlink()
     log.mkdir()
@@ -124,13 +125,10 @@ def test_nothing_leaves_that_cannot_be_logged(tmp_path: Path) -> None:
         sites.answer("north", "prepare", {"plan": plan_to_bytes(plan)})
 
 
-# As the last version wrote it.
-
-
 def test_a_line_that_a_crash_cut_off_is_no_message(tmp_path: Path) -> None:
     plan, sites = plan_in(tmp_path, masked=False), LoggedSites(tmp_path)
     sites.answer("north", "prepare", {"plan": plan_to_bytes(plan)})
-    log = tmp_path / "north-kept" / LEDGER_FILE
+    log = tmp_path / "north-kept" / JOURNAL_FILE
     whole = log.read_text()
     log.write_text(whole + whole[:40])
     assert len(sites.left("north")) == 1
@@ -139,24 +137,64 @@ def test_a_line_that_a_crash_cut_off_is_no_message(tmp_path: Path) -> None:
 
 
 def test_lines_are_read_as_they_were_written() -> None:
-    asked = Request(Endpoint.UNMASK, 1, round=2, phase=1, about=Endpoint.ANSWER, attempt=3)
-    entry = LedgerEntry(
+    question = Question(Endpoint.ANSWER, 1, round=2, phase=1, attempt=3)
+    entry = Entry(
         "2026-11-01T08:00:00Z",
-        "p",
+        Event.SENT,
         "r",
-        asked,
+        "p",
+        "t",
+        question,
         "d",
-        event=Event.SENT,
-        data="t",
+        call=Endpoint.UNMASK,
         bytes=7,
         masked=True,
     )
-    for own in (entry, replace(entry, event=Event.REFUSED, masked=None, reason="no")):
-        assert LedgerEntry.from_json(json.loads(json.dumps(own.as_json()))) == own
+    refused = replace(entry, event=Event.REFUSED, masked=None, reason="no")
+    unmasked = replace(entry, event=Event.UNMASKED, session="s", sites=("north", "south"))
+    for each in (entry, refused, unmasked):
+        assert Entry.from_json(json.loads(json.dumps(each.as_json()))) == each
 
 
 def test_every_function_of_a_site_is_one_that_is_logged() -> None:
     """Whether a site is there is asked every few seconds, and the answer is empty."""
     published = {name for name in vars(FlareSite) if not name.startswith("_")}
-    assert published == {own.value for own in Endpoint} | {"present"}
-    assert all(callable(getattr(Site, own.value)) for own in Endpoint)
+    assert published == {"present", "call"}
+    assert ARGUMENTS.keys() == set(Endpoint) - {Endpoint.PRESENT}
+    assert all(callable(getattr(Site, endpoint)) for endpoint in ARGUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "payload"),
+    [
+        (Endpoint.ANSWER, {"run": 0, "order": b"", "ask": b"{}"}),
+        (Endpoint.ANSWER, {"run": 0, "order": b"", "self": 1}),
+        (Endpoint.UNMASK, {"asked": b"{}"}),
+        (Endpoint.KEYS, {"plan": b"{}"}),
+    ],
+)
+def test_other_arguments_than_those_of_the_list_are_refused(
+    endpoint: Endpoint, payload: dict[str, object], tmp_path: Path
+) -> None:
+    plan, sites = plan_in(tmp_path, masked=True), LoggedSites(tmp_path)
+    sites.answer("north", "prepare", {"plan": plan_to_bytes(plan)})
+    with pytest.raises(RefusedError, match="sent other arguments"):
+        sites.answer("north", endpoint, payload)
+    assert sites.left("north")[-1].event is Event.REFUSED
+
+
+@pytest.mark.parametrize("run", [-1, 2**60, "0", None])
+def test_numbers_of_a_refused_call_do_not_damage_the_journal(run: object, tmp_path: Path) -> None:
+    plan, sites = plan_in(tmp_path, masked=False), LoggedSites(tmp_path)
+    parameters = torch.zeros(3)
+    order = write_vectors(
+        {
+            "numbers": torch.tensor([0, -5, 2**60]),
+            "parameters": parameters,
+            "weights": parameters.double(),
+        }
+    )
+    with pytest.raises(RefusedError):
+        sites.answer("north", "answer", {"run": run, "order": order})
+    sites.answer("north", "prepare", {"plan": plan_to_bytes(plan)})
+    assert [entry.event for entry in sites.left("north")] == [Event.REFUSED, Event.SENT]

@@ -14,6 +14,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.network.server.news import ProgressReporter, news_as_json
 from fedminmax.network.server.run import publish_results, run_plan
 from fedminmax.network.server.transport import NO_LIMITS, PRESENCE_TIMEOUT, Answer, wait_for_all
+from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.plan_checks import plan_from_bytes
 
 RUNS_FOLDER = "fedminmax_runs"
@@ -44,7 +45,7 @@ class FlareServer:
 
         def ask(
             sites: Sequence[str],
-            endpoint: str,
+            endpoint: Endpoint,
             payload: Mapping[str, object],
             seconds: Mapping[str, float] = NO_LIMITS,
         ) -> Iterator[Answer]:
@@ -68,7 +69,10 @@ def report_progress(
 
 
 def ask_sites(
-    sites: Sequence[str], endpoint: str, payload: Mapping[str, object], limits: Mapping[str, float]
+    sites: Sequence[str],
+    endpoint: Endpoint,
+    payload: Mapping[str, object],
+    limits: Mapping[str, float],
 ) -> Iterator[Answer]:
     """Call the endpoint at all of these sites that are in the job, in parallel."""
     in_the_job = {proxy.name for proxy in collab.clients}
@@ -134,7 +138,7 @@ def _stop_waiting(site: str) -> None:
 
 
 def _connected_sites(sites: list[str]) -> set[str]:
-    results = _call(sites, "present", {}, PRESENCE_TIMEOUT)
+    results = _call(sites, Endpoint.PRESENT, {}, PRESENCE_TIMEOUT)
     arrivals, there = FlareArrivals(results), set()
     for _ in sites:
         answer = arrivals.next_within(PRESENCE_TIMEOUT)
@@ -144,8 +148,13 @@ def _connected_sites(sites: list[str]) -> set[str]:
 
 
 def _call(
-    sites: Sequence[str], endpoint: str, payload: Mapping[str, object], seconds: float
+    sites: Sequence[str], endpoint: Endpoint, payload: Mapping[str, object], seconds: float
 ) -> ResultQueue:
     group = collab.get_clients(sites)(timeout=seconds, blocking=False)
-    results: ResultQueue = getattr(group, endpoint)(**payload)
+    # A site replies that it is present also while it works.
+    results: ResultQueue = (
+        group.present()
+        if endpoint is Endpoint.PRESENT
+        else group.call(endpoint=endpoint.value, payload=dict(payload))
+    )
     return results

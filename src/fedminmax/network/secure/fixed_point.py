@@ -27,6 +27,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedminmax.network.wire.codec import RefusedError
@@ -120,7 +121,7 @@ def pack(layout: Layout, values: Mapping[str, Any], sites: int) -> Packed:
 
     Args:
         layout: the sections.
-        values: each section's NumPy vector, or its fractions if it is exact.
+        values: each section's vector, or its fractions if it is exact.
         sites: over how many sites the total is taken.
 
     Raises:
@@ -140,7 +141,8 @@ def pack(layout: Layout, values: Mapping[str, Any], sites: int) -> Packed:
                 f"{len(own):,}"
             )
         if section.kind is Kind.EXACT:
-            exact += _whole_multiples(section, own, sites)
+            fractions = own.tolist() if isinstance(own, torch.Tensor) else own
+            exact += _whole_multiples(section, fractions, sites)
         else:
             words.append(_rounded(section, np.asarray(own), sites))
     last = np.array([0, 1], dtype=np.int64)
@@ -156,7 +158,7 @@ def pack_failure(layout: Layout) -> Packed:
 
 
 def unpack(layout: Layout, total: Packed, sites: int) -> dict[str, Any]:
-    """Read a total over this many sites: float64, int64 or fractions by section."""
+    """Read a total over this many sites: tensors of float64 or int64, or fractions."""
     numbers = total.words.view(np.int64)
     failed, present = numbers[-LAST_WORDS:].tolist()
     if present != sites:
@@ -176,7 +178,7 @@ def unpack(layout: Layout, total: Packed, sites: int) -> dict[str, Any]:
         vector = numbers[place : place + section.length]
         place += section.length
         fixed = section.kind is Kind.FIXED
-        values[section.name] = (
+        values[section.name] = torch.from_numpy(
             np.ldexp(vector.astype(np.float64), -section.exponent) if fixed else vector.copy()
         )
     return values

@@ -6,44 +6,57 @@ a server cannot choose how a site rounds, and a run that goes on asks with the s
 
 Sizes are upper bounds on all sites' rows together, as powers of two: exponents need no more, and
 sites learn no more of one another. A server that lies about them gets sums that are rounded
-otherwise, at all sites alike, or learns how many sites have numbers above the bound.
+otherwise, at all sites alike, or learns how many sites have numbers above the bound. The exponents
+of a round are those of the largest numbers that the sizes allow (``expected_reply``), with
+headroom. Sums that have no such limit (losses on validation rows and scores, where a row's loss can
+be any number) travel as exact fractions.
+
+Under a privacy guarantee a site adds its share of the noise to its own sums before it masks them,
+so that the total has the noise of all. There are two such answers: the census, once, and a round's
+step and centred losses. Counts and scales do not travel with a round: they would be further
+releases. Numbers are rounded to a grid that is GRID_BITS below the deviation of a site's noise or
+finer, and sites take no other: rounding, and the word that a number does not fit, are about one
+site's numbers, whose noise is only a share.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any
 
 import torch
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from torch import nn
+from torch import Tensor
 
-from fedminmax.core.bounds import RowLengths, row_limits
+from fedminmax.config.schema import Schema
+from fedminmax.core.bounds import RowLengths
 from fedminmax.core.linear_structure import linear_structure_of
-from fedminmax.core.messages import Order
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.messages import Order, SumRounding, Sums, zero_sums
 from fedminmax.core.privacy.mechanism import Mechanism
 from fedminmax.core.task import Task
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.metrics.score_rows import metric_names
-from fedminmax.network.secure.answers import (
-    counts_layout,
-    curvature_layout,
-    losses_layout,
-    reply_layout,
-    scores_layout,
-)
-from fedminmax.network.secure.fixed_point import Layout
-from fedminmax.network.secure.noisy_answers import census_layout, mechanism_of_plan, round_layout
+from fedminmax.network.secure.fixed_point import MAX_EXPONENT, Kind, Layout, Section, exponent_for
+from fedminmax.network.wire.checks import expected_reply, row_limits_at
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.plan import NetworkPlan, task_of
+from fedminmax.network.wire.sections import categories_of, quantities_of, strata_of
 from fedminmax.training.certify import prover_for
+from fedminmax.training.private import mechanism_of, packed_zeros, step_size_of
 
 MAX_SIZES_BYTES = 200
 # 2^40 rows, and lengths beyond those of any numbers that training can use.
 RowBits = Annotated[int, Field(ge=0, le=40)]
 LengthBits = Annotated[int, Field(ge=0, le=400)]
+# Of a site's noise, a step of the grid is at most 2^-GRID_BITS: rounding of K sites is then off by
+# K 2^-25 of it. A site has room for 2^62 / K steps: for its noise and for millions of rows.
+GRID_BITS = 24
+# What a unit may add to a step. Beyond that single precision has too few digits, or none: rates and
+# weights are the server's, and a sum that overflows would tell of single rows.
+MIN_STEP, MAX_STEP = 1e-20, 1e20
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -87,6 +100,35 @@ def sizes_from_bytes(message: object, sender: str) -> Sizes:
         raise RefusedError(f"{sender} sent no sizes of all sites' rows; refused") from error
 
 
+def mechanism_of_plan(plan: NetworkPlan, key: bytes = b"") -> Mechanism:
+    """Return the noise of a plan that promises privacy: sites and server compute it themselves."""
+    if plan.privacy is None:
+        raise RefusedError("the plan promises no privacy")
+    return mechanism_of(
+        plan.privacy,
+        LOSSES_BY_NAME[plan.model.loss],
+        classes=len(plan.schema.target.classes),
+        sites=len(plan.sites),
+        key=key,
+    )
+
+
+def summary_layout(schema: Schema) -> Layout:
+    """Return the sections of a summary of training rows."""
+    quantities = len(quantities_of(schema))
+    return Layout(
+        (
+            Section("rows", 1, Kind.COUNT),
+            Section("quantity_rows", quantities, Kind.COUNT),
+            Section("quantity_sums", 2 * quantities, Kind.EXACT),
+            Section("categories", sum(categories_of(schema).values()), Kind.COUNT),
+            Section("strata", len(strata_of(schema)), Kind.COUNT),
+            Section("target_rows", 1, Kind.COUNT),
+            Section("target_sums", 2, Kind.EXACT),
+        )
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Layouts:
     """The layouts of a run's questions, once its encoding is agreed on."""
@@ -108,61 +150,152 @@ class Layouts:
     def _groups(self) -> int:
         return len(self.encoding.groups)
 
-    @property
-    def _sites(self) -> int:
-        return len(self.plan.sites)
-
     def counts(self) -> Layout:
         """Return the sections of row counts, with noise if the plan promises privacy."""
         if self.plan.privacy is None:
-            return counts_layout(self._groups * (2 if self.plan.validation else 1))
-        return census_layout(self._mechanism, self._groups, linear_structure_of(self.task))
+            numbers = self._groups * (2 if self.plan.validation else 1)
+            return Layout((Section("counts", numbers, Kind.COUNT),))
+        on_counts, on_moment = self._mechanism.census_deviations_at_site()
+        moment = len(packed_zeros(linear_structure_of(self.task)))
+        return Layout(
+            (_noisy("counts", self._groups, on_counts), _noisy("moment", moment, on_moment))
+        )
 
     def curvature(self) -> Layout:
-        """Return the sections of sums along directions."""
+        """Return the section of sums of x (x . v); |M v| is at most the trace of M."""
         numbers = self._groups * (len(self.encoding.names) + 1)
-        return curvature_layout(numbers, self.sizes.lengths.rows**2, self._sites)
+        largest, sites = self.sizes.lengths.rows**2, len(self.plan.sites)
+        return Layout((_fixed("sums", numbers, largest, sites),))
 
     def round(self, method: AnyMethod[Any], order: Order) -> Layout:
         """Return the sections of a round's replies."""
         if self.plan.privacy is not None:
-            return round_layout(self._mechanism, method, order, self.task, self._groups)
-        validates = self.plan.validation > 0 and order.phase == 0
-        set_aside = self._rows() if validates else self._rows()[:0]
-        return reply_layout(method, order, self._everyone(order), set_aside, self._sites)
+            return self._noisy_round(method, order)
+        layout = reply_layout(method, order, self._everyone(order), len(self.plan.sites))
+        if self.plan.validation and order.phase == 0:
+            return Layout(layout.sections + self.validation(order).sections)
+        return layout
 
     def proof(self, order: Order) -> Layout:
         """Return the sections of sums for a proof."""
         prover = prover_for(linear_structure_of(self.task), self._groups)
-        everyone = self._everyone(order)
-        return reply_layout(prover, order, everyone, self._rows()[:0], self._sites)
+        return reply_layout(prover, order, self._everyone(order), len(self.plan.sites))
 
     def validation(self, order: Order) -> Layout:
         """Return the sections of losses on validation rows."""
-        return losses_layout(self._everyone(order), self._rows(), self._sites)
+        per_row = self._everyone(order).limits.max_loss
+        rows, groups = self._groups * 2**self.sizes.rows, self._groups
+        return Layout(
+            (
+                self._fixed_or_exact("validation_loss", groups, per_row * rows),
+                self._fixed_or_exact("validation_squares", groups, per_row**2 * rows),
+                Section("validation_count", groups, Kind.COUNT),
+            )
+        )
 
     def measure(self, runs: int) -> Layout:
         """Return the sections of sums of the scores of this many runs' models."""
-        classifies = self.encoding.outputs > 1
-        largest, rows = 2.0 if classifies else math.inf, 2**self.sizes.rows
-        return scores_layout(self.score_lines, self.scores(runs), largest, rows, self._sites)
+        lines, scores = score_shape(self.encoding, runs)
+        largest, rows = 2.0 if self.encoding.outputs > 1 else math.inf, 2**self.sizes.rows
+        return Layout(
+            (
+                Section("counts", lines, Kind.COUNT),
+                self._fixed_or_exact("totals", lines * scores, largest * rows),
+                self._fixed_or_exact("products", lines * scores**2, largest**2 * rows),
+            )
+        )
 
-    @property
-    def score_lines(self) -> int:
-        """How many groups have scores of their own, those within a merged one included."""
-        return self._groups + len(self.encoding.merged_groups)
-
-    def scores(self, runs: int) -> int:
-        """Return how many scores a row has for the models of this many runs."""
-        return runs * 2 * len(metric_names(self.encoding))
-
-    def _rows(self) -> torch.Tensor:
-        """Return the most rows that each group can have."""
-        return torch.full((self._groups,), 2**self.sizes.rows, dtype=torch.int64)
+    def _noisy_round(self, method: AnyMethod[Any], order: Order) -> Layout:
+        size = step_size_of(self._mechanism, method, order, self._groups)
+        if size and not MIN_STEP <= size <= MAX_STEP:
+            raise RefusedError(
+                f"steps of up to {size:g} per row cannot be computed exactly; refused"
+            )
+        on_step, on_losses = self._mechanism.deviations_at_site(size)
+        # A step is as long as that of a site with one row of each group.
+        one_row_each = torch.ones(self._groups, dtype=torch.int64)
+        limits = row_limits_at(self.task, order.parameters)
+        sender = Sender(0, one_row_each, sites=1, limits=limits, lengths=RowLengths(1.0, 1.0))
+        reply = _reply_with(sender, torch.zeros(self._groups, dtype=torch.float64))
+        numbers = expected_reply(method, order, sender, reply).numbers
+        return Layout((_noisy("step", numbers, on_step), _noisy("losses", self._groups, on_losses)))
 
     def _everyone(self, order: Order) -> Sender:
         """Return all sites as one sender, whose numbers are the largest that sizes allow."""
-        layers = [layer for layer in self.task.model.modules() if isinstance(layer, nn.Linear)]
-        limits = row_limits(layers, order.parameters, self.task.loss, self.task.ridge)
-        lengths = self.sizes.lengths
-        return Sender(0, self._rows(), sites=1, limits=limits, lengths=lengths, is_total=True)
+        rows = torch.full((self._groups,), 2**self.sizes.rows, dtype=torch.int64)
+        limits, lengths = row_limits_at(self.task, order.parameters), self.sizes.lengths
+        return Sender(0, rows, sites=1, limits=limits, lengths=lengths, is_total=True)
+
+    def _fixed_or_exact(self, name: str, length: int, largest: float) -> Section:
+        """Return a section of sums whose largest value may be unknown."""
+        if math.isfinite(largest):
+            return _fixed(name, length, largest, len(self.plan.sites))
+        return Section(name, length, Kind.EXACT)
+
+
+def reply_layout(method: AnyMethod[Any], order: Order, everyone: Sender, sites: int) -> Layout:
+    """Return the sections of replies to an order of all sites, who together are ``everyone``.
+
+    Their losses are the largest that rows can have at the order's model.
+    """
+    groups = len(everyone.counts)
+    largest = _reply_with(
+        everyone, everyone.limits.max_loss_sums(everyone.counts, everyone.lengths)
+    )
+    expected = expected_reply(method, order, everyone, largest)
+    step = expected.fixed + (expected.reach * everyone.lengths.rows if expected.reach else 0.0)
+    limits = torch.cat([expected.lower.abs(), expected.upper.abs()])
+    statistics = float(limits.max()) if len(limits) else 0.0
+    scales = max(abs(expected.scale), abs(expected.curvature))
+    return Layout(
+        (
+            _fixed("step", expected.numbers, step, sites),
+            _fixed("scales", 2, scales, sites),
+            _fixed("group_loss", groups, float(largest.group_loss.max()), sites),
+            Section("group_count", groups, Kind.COUNT),
+            # The losses of single sites are not part of any total.
+            Section("site_loss", 0, Kind.FIXED),
+            Section("site_count", 0, Kind.COUNT),
+            _fixed("statistics", len(expected.lower), statistics, sites),
+            Section("evaluations", 1, Kind.COUNT),
+        )
+    )
+
+
+def _fixed(name: str, length: int, largest: float, sites: int) -> Section:
+    """Return a section of numbers up to about ``largest``."""
+    return Section(name, length, Kind.FIXED, exponent_for(largest, sites))
+
+
+def _reply_with(sender: Sender, losses: Tensor) -> Sums:
+    """Return a reply with these losses of all rows of the sender."""
+    return replace(
+        zero_sums(0, len(sender.counts), 0), group_loss=losses, group_count=sender.counts
+    )
+
+
+def _noisy(name: str, length: int, deviation: float) -> Section:
+    """Return a section whose grid is the coarsest that is fine enough for this noise."""
+    if deviation == 0.0:
+        # Only if the order gives every row the weight 0: all numbers are 0, too.
+        return Section(name, length, Kind.FIXED)
+    bits = GRID_BITS - (math.frexp(deviation)[1] - 1)
+    if abs(bits) > MAX_EXPONENT:
+        raise RefusedError(f"noise of deviation {deviation:g} on {name} cannot be sent; refused")
+    return Section(name, length, Kind.FIXED, bits)
+
+
+def score_shape(encoding: Encoding, runs: int) -> tuple[int, int]:
+    """Return how many lines of scores there are, and how many scores of this many runs' models.
+
+    Groups within a merged one have lines of their own.
+    """
+    lines = len(encoding.groups) + len(encoding.merged_groups)
+    return lines, runs * 2 * len(metric_names(encoding))
+
+
+def rounding_of(layout: Layout, sites: int) -> SumRounding:
+    """Return how far the numbers of a reply's total over this many sites may be off."""
+    exponents = {own.name: own.exponent for own in layout.sections if own.kind is Kind.FIXED}
+    names = ("group_loss", "step", "statistics")
+    return SumRounding(*(math.ldexp(0.5 * sites, -exponents[name]) for name in names))

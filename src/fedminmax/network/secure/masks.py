@@ -13,6 +13,7 @@ each context has masks of its own, and PRG is the key stream of ChaCha20 (RFC 84
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives import hashes
@@ -22,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedminmax.network.secure.fixed_point import EXACT_BITS, EXACT_BYTES, Packed
+from fedminmax.network.secure.fixed_point import EXACT_BITS, EXACT_BYTES, Layout, Packed, unpack
 
 KEY_BYTES = 32
 TAG_BYTES = 16
@@ -64,6 +65,11 @@ def derived_key(secret: bytes, purpose: str, *parts: bytes) -> bytes:
     """Return a key for one purpose and one context."""
     info = digest(purpose, *parts)
     return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=info).derive(secret)
+
+
+def self_mask_key(seed: bytes) -> bytes:
+    """Return the key of a site's own mask."""
+    return derived_key(seed, "self")
 
 
 def key_stream(key: bytes) -> CipherContext:
@@ -122,6 +128,16 @@ class Sum:
     def _add_exact(self, others: Sequence[int], sign: int) -> None:
         pairs = zip(self._exact, others, strict=True)
         self._exact = [(own + sign * other) % 2**EXACT_BITS for own, other in pairs]
+
+
+def read_total(layout: Layout, answers: Sequence[Packed], seeds: Sequence[bytes]) -> dict[str, Any]:
+    """Return the sections of the sum of masked answers, given the seeds of all sites' own masks."""
+    total = Sum(answers[0])
+    for answer in answers[1:]:
+        total.add(answer)
+    for seed in seeds:
+        total.add_mask(self_mask_key(seed), -1)
+    return unpack(layout, total.packed, len(answers))
 
 
 def exact_from_bytes(content: bytes) -> tuple[int, ...]:

@@ -13,11 +13,13 @@ masks are derived from and sites sign, so that one differing byte makes an answe
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import Base64Bytes, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from fedminmax.network.secure.fixed_point import EXACT_BYTES, Layout, Packed
@@ -29,6 +31,7 @@ from fedminmax.network.secure.masks import (
 )
 from fedminmax.network.secure.shamir import SECRET_BYTES, SHARE_BYTES
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
+from fedminmax.network.wire.endpoints import Question
 
 MAX_BYTES = 2**24
 DIGEST_BYTES = 32
@@ -37,7 +40,6 @@ SHARE_DIGEST_BYTES = 16
 SIGNATURE_BYTES = 64
 SEALED_BYTES = SHARE_BYTES + TAG_BYTES
 STRICT = ConfigDict(extra="forbid")
-Number = Annotated[int, Field(ge=0, le=2**53)]
 Word = Annotated[int, Field(ge=0, lt=2**64)]
 Secret = Annotated[Base64Bytes, Field(min_length=SECRET_BYTES, max_length=SECRET_BYTES)]
 Share = Annotated[Base64Bytes, Field(min_length=SHARE_BYTES, max_length=SHARE_BYTES)]
@@ -48,33 +50,10 @@ MessageT = TypeVar("MessageT")
 
 @with_config(STRICT)
 @dataclass(frozen=True)
-class Context:
-    """What a mask is for: a question of a run, and which attempt at it this is.
-
-    ``question`` is the site's function that is asked, ``run`` the number among the plan's runs.
-    """
-
-    question: Annotated[str, Field(max_length=100)]
-    run: Number = 0
-    round: Number = 0
-    phase: Number = 0
-    attempt: Number = 0
-
-    @property
-    def topic(self) -> "Context":
-        """The same question, whichever attempt."""
-        return replace(self, attempt=0)
-
-    def __str__(self) -> str:
-        return f"'{self.question}' in round {self.round}, phase {self.phase}, of run {self.run + 1}"
-
-
-@with_config(STRICT)
-@dataclass(frozen=True)
 class Ask:
     """The part of a question that says how to mask its answer, the same for all sites."""
 
-    context: Context
+    question: Question
     sites: tuple[str, ...]
 
 
@@ -83,7 +62,7 @@ class Ask:
 class UnmaskAsk:
     """All uploads' signatures; for each site that has gone, its sealed shares by recipient."""
 
-    context: Context
+    question: Question
     signatures: Mapping[str, Signature]
     gone: Mapping[str, Mapping[str, Sealed]]
 
@@ -105,10 +84,10 @@ class Traced:
     words: Mapping[str, Word]
 
 
-AnyAsk = Ask | Context | UnmaskAsk
+AnyAsk = Ask | Question | UnmaskAsk
 # To make one takes longer than all that is done with it.
 ADAPTERS: dict[object, TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind) for kind in (Ask, Context, Layout, Traced, UnmaskAsk, Unmasked)
+    kind: TypeAdapter(kind) for kind in (Ask, Layout, Question, Traced, UnmaskAsk, Unmasked)
 }
 
 
@@ -227,6 +206,20 @@ def upload_from_bytes(message: object, ask: Ask, layout: Layout, sender: str) ->
         _pieces(shares, SEALED_BYTES),
         signature,
     )
+
+
+def signed_upload(
+    message: object, ask: Ask, layout: Layout, sender: str, *, key: Ed25519PublicKey, stated: bytes
+) -> Upload:
+    """Read an upload, and refuse one whose site saw something else than ``stated``."""
+    upload = upload_from_bytes(message, ask, layout, sender)
+    try:
+        key.verify(upload.signature, upload_content(stated))
+    except InvalidSignature as error:
+        raise RefusedError(
+            f"{sender} signed something else: it saw another question or set of sites; refused"
+        ) from error
+    return upload
 
 
 def _pieces(content: bytes, size: int) -> tuple[bytes, ...]:

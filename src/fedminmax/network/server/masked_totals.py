@@ -9,43 +9,41 @@ gone after that, the others' shares give its seed.
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-
-from fedminmax.network.secure.fixed_point import Layout, WrongMasksError, unpack
-from fedminmax.network.secure.masks import Sum, mask_at
+from fedminmax.network.secure.fixed_point import Layout, WrongMasksError
+from fedminmax.network.secure.masks import mask_at, read_total, self_mask_key
 from fedminmax.network.secure.messages import (
     Ask,
-    Context,
     Traced,
     UnmaskAsk,
     Unmasked,
     Upload,
     commitment,
     from_bytes,
+    signed_upload,
     statement,
     to_bytes,
-    upload_content,
-    upload_from_bytes,
 )
 from fedminmax.network.secure.session import Roster, Terms, entry_from_bytes
 from fedminmax.network.secure.shamir import SECRET_BYTES, restore
-from fedminmax.network.secure.site import self_mask_key
 from fedminmax.network.server.transport import (
     MIN_SECONDS,
     NO_LIMITS,
     POLL_SECONDS,
-    PRESENCE_TIMEOUT,
     Transport,
     gather,
+    present_sites,
 )
 from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.endpoints import SECURE, Endpoint, Question
 
 NO_FAILURES: Mapping[str, str] = MappingProxyType({})
+# Notes, before masks are taken off a total, of which question and over which sites it is.
+NoteUnmasking = Callable[[Question, tuple[str, ...]], None]
 
 
 class NoTotalError(RuntimeError):
@@ -76,7 +74,7 @@ class MaskedTotal:
 
 
 @dataclass
-class _Notes:
+class Notes:
     """What is noted over all attempts at one question."""
 
     failures: dict[str, str] = field(default_factory=dict)
@@ -95,7 +93,7 @@ def open_session(
     the others could not go on without them in the same session.
     """
     asked = [site for site in terms.sites if site not in failures]
-    answers = gather(transport(asked, "keys", {}))
+    answers = gather(transport(asked, Endpoint.KEYS, {}))
     refused = {**failures, **answers.failures}
     entries = []
     for site in asked:
@@ -108,7 +106,7 @@ def open_session(
         raise NoTotalError(f"{len(entries)} of at least {terms.threshold} sites sent keys", refused)
     roster = Roster(entries=tuple(entries))
     payload = {"roster": roster.model_dump_json().encode()}
-    accepted = gather(transport(roster.sites, "set_roster", payload))
+    accepted = gather(transport(roster.sites, Endpoint.SET_ROSTER, payload))
     if accepted.failures:
         raise NoTotalError("sites did not accept the others' keys", accepted.failures)
     return roster, refused
@@ -120,19 +118,25 @@ class MaskedTotals:
     Args:
         transport: how sites are reached.
         roster: the sites' keys, as all of them have accepted it.
+        note_unmasking: is called before masks are taken off a total.
     """
 
-    def __init__(self, transport: Transport, roster: Roster) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        roster: Roster,
+        note_unmasking: NoteUnmasking = lambda _question, _sites: None,
+    ) -> None:
         self._transport = transport
         self._roster = roster
-        self._threshold = roster.terms.threshold
-        self._attempts: Counter[Context] = Counter()
+        self._note_unmasking = note_unmasking
+        self._attempts: Counter[Question] = Counter()
 
     def total(
         self,
-        context: Context,
+        question: Question,
         payload: Mapping[str, object],
-        question: bytes,
+        digest: bytes,
         *,
         layout: Layout,
         sites: Sequence[str],
@@ -142,9 +146,9 @@ class MaskedTotals:
         """Ask a question until there is a total over at least as many sites as the threshold.
 
         Args:
-            context: the question; its attempt is counted here.
-            payload: what the site's function is called with, besides ``secure``.
-            question: the hash of all that is asked, as each site computes it for itself.
+            question: what is asked; its attempt is counted here.
+            payload: what the site's function is called with, besides the ``Ask``.
+            digest: the hash of all that is asked, as each site computes it for itself.
             layout: the answer's sections.
             sites: who is asked.
             least: how many of them must be in the total, if more than the threshold.
@@ -154,37 +158,25 @@ class MaskedTotals:
             NoTotalError: too few sites are left.
             FailedSitesError: sites could not compute what was asked.
         """
-        notes, least = _Notes(), max(least, self._threshold)
-        known = [site for site in self._roster.sites if site in sites]
-        while True:
-            if len(known) < least:
-                raise NoTotalError(
-                    f"{len(known)} sites are left for a masked total over at least {least}",
-                    notes.failures,
-                )
-            topic = context.topic
-            ask = Ask(replace(topic, attempt=self._attempts[topic]), tuple(known))
+        notes, least = Notes(), max(least, self._roster.terms.threshold)
+        asked = [site for site in self._roster.sites if site in sites]
+        topic = question.topic
+        while len(asked) >= least:
+            ask = Ask(replace(topic, attempt=self._attempts[topic]), tuple(asked))
             self._attempts[topic] += 1
-            stated = statement(self._roster.session, ask, question)
-            uploads = self._uploads(ask, layout, payload, stated, seconds=seconds, notes=notes)
-            if len(uploads) < len(known):
-                known = [site for site in known if site in uploads]
+            attempt = Attempt(self._transport, self._roster, ask, digest, layout, notes)
+            uploads = attempt.collect(payload, seconds)
+            gone = attempt.gone_meanwhile() if len(uploads) == len(asked) else ()
+            if len(uploads) < len(asked) or gone:
+                asked = [site for site in asked if site in uploads and site not in gone]
                 continue
-            gone = self._gone_meanwhile(ask.sites, notes)
-            if gone:
-                known = [site for site in known if site not in gone]
-                continue
-            seeds = self._seeds(ask, stated, uploads, notes)
-            first, *others = uploads.values()
-            total = Sum(first.packed)
-            for upload in others:
-                total.add(upload.packed)
-            for seed in seeds.values():
-                total.add_mask(self_mask_key(seed), -1)
+            self._note_unmasking(topic, ask.sites)
+            seeds = attempt.seeds()
+            packed = [upload.packed for upload in uploads.values()]
             try:
-                values = unpack(layout, total.packed, len(known))
+                values = read_total(layout, packed, list(seeds.values()))
             except WrongMasksError as error:
-                notes.failures |= self._traced(ask, uploads, seeds)
+                notes.failures |= attempt.trace(seeds)
                 raise NoTotalError(str(error), notes.failures) from error
             return MaskedTotal(
                 values=values,
@@ -195,23 +187,46 @@ class MaskedTotals:
                 bytes_in=notes.bytes_in,
                 bytes_out=notes.bytes_out,
             )
+        raise NoTotalError(
+            f"{len(asked)} sites are left for a masked total over at least {least}", notes.failures
+        )
 
-    def _uploads(
+
+class Attempt:
+    """One attempt at a question: what its sites sent, and the seeds of their masks.
+
+    Args:
+        transport: how sites are reached.
+        roster: the sites' keys.
+        ask: which attempt this is, and of whom it is asked.
+        digest: the hash of all that is asked.
+        layout: the answer's sections.
+        notes: where what happens is noted.
+    """
+
+    def __init__(
         self,
+        transport: Transport,
+        roster: Roster,
         ask: Ask,
+        digest: bytes,
         layout: Layout,
-        payload: Mapping[str, object],
-        stated: bytes,
-        *,
-        seconds: Mapping[str, float],
-        notes: _Notes,
+        notes: Notes,
+    ) -> None:
+        self._transport, self._roster = transport, roster
+        self._ask, self._layout, self._notes = ask, layout, notes
+        self._stated = statement(roster.session, ask, digest)
+        self._uploads: dict[str, Upload] = {}
+
+    def collect(
+        self, payload: Mapping[str, object], seconds: Mapping[str, float]
     ) -> dict[str, Upload]:
         """Ask the question; return the masked answers that are what they should be."""
-        uploads, longest = {}, 0
-        started, asked = time.monotonic(), to_bytes(ask)
+        notes, uploads, longest = self._notes, {}, 0
+        started, asked = time.monotonic(), to_bytes(self._ask)
         notes.bytes_out += len(asked)
-        secure = {**payload, "secure": asked}
-        for answer in self._transport(ask.sites, ask.context.question, secure, seconds):
+        endpoint, sites = self._ask.question.endpoint, self._ask.sites
+        for answer in self._transport(sites, endpoint, {**payload, SECURE: asked}, seconds):
             site = answer.site
             if answer.failure is not None:
                 notes.failures[site] = answer.failure
@@ -219,156 +234,95 @@ class MaskedTotals:
                     notes.late.add(site)
                 continue
             try:
-                uploads[site] = self._checked(answer.message, ask, layout, stated, site)
+                uploads[site] = self._checked(answer.message, site)
             except RefusedError as error:
                 notes.failures[site] = str(error)
                 continue
             notes.seconds[site] = time.monotonic() - started
             longest = max(longest, _length(answer.message))
         notes.bytes_in += longest
-        return {site: uploads[site] for site in ask.sites if site in uploads}
+        self._uploads = {site: uploads[site] for site in sites if site in uploads}
+        return self._uploads
 
-    def _checked(
-        self, message: object, ask: Ask, layout: Layout, stated: bytes, site: str
-    ) -> Upload:
-        upload = upload_from_bytes(message, ask, layout, site)
-        try:
-            self._roster.signing_keys[site].verify(upload.signature, upload_content(stated))
-        except InvalidSignature as error:
-            raise RefusedError(
-                f"{site} signed something else: it saw another question or set of sites; refused"
-            ) from error
-        return upload
+    def _checked(self, message: object, site: str) -> Upload:
+        key = self._roster.signing_keys[site]
+        return signed_upload(message, self._ask, self._layout, site, key=key, stated=self._stated)
 
-    def _gone_meanwhile(self, sites: Sequence[str], notes: _Notes) -> Mapping[str, str]:
+    def gone_meanwhile(self) -> Mapping[str, str]:
         """Return which sites have gone since they answered, if the others took long.
 
         To go on without a site is possible until the first seed is disclosed.
         """
+        notes, sites = self._notes, self._ask.sites
         last = max(notes.seconds[site] for site in sites)
         early = [site for site in sites if last - notes.seconds[site] > POLL_SECONDS]
         if not early:
             return {}
-        seconds = dict.fromkeys(early, PRESENCE_TIMEOUT)
-        there = gather(self._transport(early, "present", {}, seconds)).messages
+        there = present_sites(self._transport, early)
         gone = {site: f"{site} is no longer connected" for site in early if site not in there}
         notes.failures |= gone
         notes.late |= gone.keys()
         return gone
 
-    def _seeds(
-        self,
-        ask: Ask,
-        stated: bytes,
-        uploads: Mapping[str, Upload],
-        notes: _Notes,
-    ) -> dict[str, bytes]:
+    def seeds(self) -> dict[str, bytes]:
         """Return the seeds of all sites' own masks, from themselves or from the others' shares."""
-        signatures = {site: upload.signature for site, upload in uploads.items()}
-        replies = self._unmasked(UnmaskAsk(ask.context, signatures, {}), ask.sites, notes)
+        replies = self._unmask(self._ask.sites, {})
         seeds = {}
         for site, unmasked in replies.items():
-            if commitment("seed", stated, site, unmasked.seed) == uploads[site].commitments[0]:
-                seeds[site] = unmasked.seed
+            seed, promised = unmasked.seed, self._uploads[site].commitments[0]
+            if commitment("seed", self._stated, site, seed) == promised:
+                seeds[site] = seed
             else:
-                notes.failures[site] = f"{site} sent another seed than it had promised"
-        gone = [site for site in ask.sites if site not in seeds]
-        if gone:
-            seeds |= self._recovered(
-                ask,
-                stated,
-                uploads=uploads,
-                signatures=signatures,
-                gone=gone,
-                helpers=list(replies),
-                notes=notes,
-            )
-        return seeds
+                self._notes.failures[site] = f"{site} sent another seed than it had promised"
+        gone = [site for site in self._ask.sites if site not in seeds]
+        return seeds | (self._recovered(gone, list(replies)) if gone else {})
 
-    def _recovered(
-        self,
-        ask: Ask,
-        stated: bytes,
-        *,
-        uploads: Mapping[str, Upload],
-        signatures: Mapping[str, bytes],
-        gone: Sequence[str],
-        helpers: Sequence[str],
-        notes: _Notes,
-    ) -> dict[str, bytes]:
+    def _recovered(self, gone: Sequence[str], helpers: Sequence[str]) -> dict[str, bytes]:
         """Return the seeds of sites that have gone, each from as many shares as the threshold."""
+        sites, uploads = self._ask.sites, self._uploads
         sealed = {
-            owner: dict(zip(_without(ask.sites, owner), uploads[owner].shares, strict=True))
+            owner: dict(zip(_without(sites, owner), uploads[owner].shares, strict=True))
             for owner in gone
         }
-        replies = self._unmasked(UnmaskAsk(ask.context, signatures, sealed), helpers, notes)
+        replies = self._unmask(helpers, sealed)
         seeds = {}
         for owner in gone:
-            others = _without(ask.sites, owner)
+            others = _without(sites, owner)
             promised = dict(zip(others, uploads[owner].commitments[1:], strict=True))
             shares = {}
             for site in others:
                 share = replies[site].shares.get(owner) if site in replies else None
                 if share is None:
                     continue
-                if commitment("share", stated, owner, share) == promised[site]:
-                    shares[ask.sites.index(site) + 1] = int.from_bytes(share, "big")
+                if commitment("share", self._stated, owner, share) == promised[site]:
+                    shares[sites.index(site) + 1] = int.from_bytes(share, "big")
                 else:
-                    notes.failures[site] = f"{site} sent another share than '{owner}' had made"
-            seeds[owner] = self._restored(owner, shares, uploads[owner], stated, notes)
+                    reason = f"{site} sent another share than '{owner}' had made"
+                    self._notes.failures[site] = reason
+            seeds[owner] = self._restored(owner, shares)
         return seeds
 
-    def _restored(
-        self,
-        owner: str,
-        shares: Mapping[int, int],
-        upload: Upload,
-        stated: bytes,
-        notes: _Notes,
-    ) -> bytes:
-        if len(shares) < self._threshold:
+    def _restored(self, owner: str, shares: Mapping[int, int]) -> bytes:
+        threshold, failures = self._roster.terms.threshold, self._notes.failures
+        if len(shares) < threshold:
             raise NoTotalError(
-                f"'{owner}' has gone, and {len(shares)} of {self._threshold} shares of its seed "
+                f"'{owner}' has gone, and {len(shares)} of {threshold} shares of its seed "
                 "came: the same sites must answer this question again",
-                notes.failures,
+                failures,
             )
-        secret = restore(dict(list(shares.items())[: self._threshold]))
+        secret = restore(dict(list(shares.items())[:threshold]))
         seed = secret.to_bytes(SECRET_BYTES, "big")
-        if commitment("seed", stated, owner, seed) != upload.commitments[0]:
-            raise NoTotalError(f"'{owner}' has gone, and had made bad shares", notes.failures)
+        if commitment("seed", self._stated, owner, seed) != self._uploads[owner].commitments[0]:
+            raise NoTotalError(f"'{owner}' has gone, and had made bad shares", failures)
         return seed
 
-    def _traced(
-        self, ask: Ask, uploads: Mapping[str, Upload], seeds: Mapping[str, bytes]
-    ) -> dict[str, str]:
-        """Return who masked wrongly, from the masks of the word that counts sites."""
-        payload = {"message": to_bytes(ask.context)}
-        answers = gather(self._transport(ask.sites, "trace", payload))
-        failures, told = dict(answers.failures), {}
-        for site, message in answers.messages.items():
-            try:
-                told[site] = from_bytes(message, Traced, site).words
-            except RefusedError as error:
-                failures[site] = str(error)
-        place = len(next(iter(uploads.values())).packed.words) - 1
-        for number, site in enumerate(ask.sites):
-            own, word = told.get(site, {}), int(uploads[site].packed.words[place])
-            word -= mask_at(self_mask_key(seeds[site]), place)
-            for other_number, other in enumerate(ask.sites):
-                if other != site:
-                    sign = 1 if number < other_number else -1
-                    word -= sign * own.get(other, 0)
-                    if own.get(other) != told.get(other, {}).get(site):
-                        failures[site] = f"{site} and {other} say different masks of theirs"
-            if site in told and site not in failures and word % 2**64 != 1:
-                failures[site] = f"{site} masked wrongly"
-        return failures
-
-    def _unmasked(
-        self, asked: UnmaskAsk, sites: Sequence[str], notes: _Notes
+    def _unmask(
+        self, sites: Sequence[str], sealed: Mapping[str, Mapping[str, bytes]]
     ) -> dict[str, Unmasked]:
-        sent, seconds = to_bytes(asked), dict.fromkeys(sites, MIN_SECONDS)
-        answers = gather(self._transport(sites, "unmask", {"message": sent}, seconds))
+        signatures = {site: upload.signature for site, upload in self._uploads.items()}
+        sent = to_bytes(UnmaskAsk(self._ask.question, signatures, sealed))
+        seconds, notes = dict.fromkeys(sites, MIN_SECONDS), self._notes
+        answers = gather(self._transport(sites, Endpoint.UNMASK, {"message": sent}, seconds))
         notes.failures |= answers.failures
         notes.bytes_out += len(sent)
         notes.bytes_in += max(map(_length, answers.messages.values()), default=0)
@@ -379,6 +333,30 @@ class MaskedTotals:
             except RefusedError as error:
                 notes.failures[site] = str(error)
         return replies
+
+    def trace(self, seeds: Mapping[str, bytes]) -> dict[str, str]:
+        """Return who masked wrongly, from the masks of the word that counts sites."""
+        sites, payload = self._ask.sites, {"message": to_bytes(self._ask.question)}
+        answers = gather(self._transport(sites, Endpoint.TRACE, payload))
+        failures, told = dict(answers.failures), {}
+        for site, message in answers.messages.items():
+            try:
+                told[site] = from_bytes(message, Traced, site).words
+            except RefusedError as error:
+                failures[site] = str(error)
+        last = self._layout.words - 1
+        for number, site in enumerate(sites):
+            masks, word = told.get(site, {}), int(self._uploads[site].packed.words[last])
+            word -= mask_at(self_mask_key(seeds[site]), last)
+            for other_number, other in enumerate(sites):
+                if other != site:
+                    sign = 1 if number < other_number else -1
+                    word -= sign * masks.get(other, 0)
+                    if masks.get(other) != told.get(other, {}).get(site):
+                        failures[site] = f"{site} and {other} say different masks of theirs"
+            if site in told and site not in failures and word % 2**64 != 1:
+                failures[site] = f"{site} masked wrongly"
+        return failures
 
 
 def _length(message: object) -> int:

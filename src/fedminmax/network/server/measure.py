@@ -5,8 +5,6 @@ The result is a file of tensors by name, written in full or not at all, and chec
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from pathlib import Path
 
 import torch
@@ -20,10 +18,10 @@ from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.groups import merged_key
 from fedminmax.metrics.score_rows import metric_names
 from fedminmax.metrics.sums import ScoreSums
+from fedminmax.network.secure.layouts import score_shape
 from fedminmax.network.server.agreement import Agreement
-from fedminmax.network.server.transport import Transport, gather
-from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.messages import models_to_bytes, score_sums_from_bytes
+from fedminmax.network.server.sites import Sites
+from fedminmax.network.wire.codec import RefusedError, check_finite
 from fedminmax.network.wire.plan import max_rows_set_aside
 
 MEASURED_FILE = "measured.safetensors"
@@ -66,48 +64,49 @@ def by_group(sums: ScoreSums, encoding: Encoding) -> tuple[ScoreSums, ScoreSums]
 
 
 def measure(
-    agreement: Agreement, transport: Transport, members: Sequence[Tensor]
+    agreement: Agreement, sites: Sites, members: Sequence[Tensor]
 ) -> tuple[Measured, dict[str, str]]:
     """Return the sums of each run's models, and why some sites sent none."""
-    plan, groups = agreement.plan, len(agreement.encoding.groups)
-    scores = len(members) * 2 * len(metric_names(agreement.encoding))
+    plan, encoding = agreement.plan, agreement.encoding
     asked = [site for site in plan.senders if site not in agreement.refused]
-    precision = plan.precision.dtype
-    message = models_to_bytes([table.to(precision) for table in members])
-    answers = gather(transport(asked, "measure", {"models": message}))
-    reported, silent = _checked_sums(answers.messages, agreement, scores)
-    rows = torch.zeros(len(plan.senders), groups, dtype=torch.int64)
-    for site, sums in reported.items():
-        rows[plan.senders.index(site)] = by_group(sums, agreement.encoding)[0].counts
-    lines = _lines(agreement.encoding)
-    nothing = ScoreSums(
+    models = [table.to(plan.precision.dtype) for table in members]
+    received = sites.measure(models, encoding, asked)
+    lines, scores = score_shape(encoding, len(members))
+    silent, most = received.reasons, _max_scores(encoding, scores)
+    rows = torch.zeros(len(plan.senders), len(encoding.groups), dtype=torch.int64)
+    total = ScoreSums(
         torch.zeros(lines, dtype=torch.int64),
         torch.zeros(lines, scores, dtype=torch.float64),
         torch.zeros(lines, scores, scores, dtype=torch.float64),
     )
-    in_order = [reported[site] for site in plan.senders if site in reported]
-    return Measured(reduce(add, in_order, nothing), rows), dict(answers.failures) | silent
-
-
-def _lines(encoding: Encoding) -> int:
-    return len(encoding.groups) + len(encoding.merged_groups)
-
-
-def _checked_sums(
-    messages: Mapping[str, object], agreement: Agreement, scores: int
-) -> tuple[dict[str, ScoreSums], dict[str, str]]:
-    reported, refused = {}, {}
-    encoding = agreement.encoding
-    most = _max_scores(encoding, scores)
-    for site, message in messages.items():
+    for site, sums in received.records.items():
         try:
-            sums = score_sums_from_bytes(message, _lines(encoding), scores, site)
-            _check_held_out(by_group(sums, encoding)[0].counts.tolist(), agreement, site)
+            counts = by_group(sums, encoding)[0].counts
+            _check_possible(sums, site)
+            _check_held_out(counts.tolist(), agreement, site)
             _check_scores(sums, most, site)
-            reported[site] = sums
         except RefusedError as error:
-            refused[site] = str(error)
-    return reported, refused
+            silent[site] = str(error)
+            continue
+        rows[plan.senders.index(site)] = counts
+        total += sums
+    return Measured(total, rows), silent
+
+
+def _check_possible(sums: ScoreSums, site: str) -> None:
+    """Refuse sums that no rows have, whichever they are."""
+    check_finite(sums.totals, "totals", site)
+    check_finite(sums.products, "products", site)
+    if bool((sums.counts < 0).any()):
+        raise RefusedError(f"{site} sent a negative count of held-out rows; refused")
+    without = sums.counts == 0
+    if bool(sums.totals[without].any()) or bool(sums.products[without].any()):
+        raise RefusedError(f"{site} sent scores of a group that it counts no rows of; refused")
+    # A variance cannot be below 0 by more than rounding.
+    variances = sums.covariances.diagonal(dim1=1, dim2=2)
+    squares = sums.products.diagonal(dim1=1, dim2=2)
+    if bool((variances < -1e-6 * squares.abs()).any()):
+        raise RefusedError(f"{site} sent scores whose squares are too small; refused")
 
 
 def _check_held_out(counts: list[int], agreement: Agreement, site: str) -> None:

@@ -1,17 +1,16 @@
 """The federation over a network: every reply is checked, and summed in the order of the sites.
 
-An impossible reply is skipped in its round; a site that was too late is skipped for some rounds,
-and then asked again if it is connected. What happened is noted for each round.
+An impossible reply is skipped in its round. What happened is noted for each round.
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
-from fedminmax.core.bounds import row_limits
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.messages import Census, Order, Reveals, Sums
@@ -20,22 +19,10 @@ from fedminmax.core.workspace import model_with
 from fedminmax.methods.method import AnyMethod, KeepingMethod, StateT, SumsMethod, VectorMethod
 from fedminmax.network.server.agreement import Agreement
 from fedminmax.network.server.log import RoundNotes
-from fedminmax.network.server.replies import ReplyReader, SentOrder, ValidReply
-from fedminmax.network.server.transport import (
-    PRESENCE_TIMEOUT,
-    Attendance,
-    Transport,
-    gather,
-)
-from fedminmax.network.wire.checks import (
-    check_validation,
-    too_large,
-)
+from fedminmax.network.server.replies import CheckedSums, ReplyChecker
+from fedminmax.network.server.sites import SentOrder, Sites
+from fedminmax.network.wire.checks import row_limits_at, too_large
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.messages import (
-    losses_from_bytes,
-    order_to_bytes,
-)
 from fedminmax.training.per_site import add_up
 
 SECONDS_BETWEEN_TRIES = 5.0
@@ -52,7 +39,7 @@ class RemoteFederation:
 
     Args:
         agreement: what all sites agreed on.
-        transport: how they are reached.
+        sites: how they are asked.
         run: the number of the run among the plan's.
         notice: a file that says what the run waits for, while it waits.
         pause: waits between tries when too few sites answer.
@@ -62,7 +49,7 @@ class RemoteFederation:
     def __init__(
         self,
         agreement: Agreement,
-        transport: Transport,
+        sites: Sites,
         run: int,
         notice: Path,
         pause: Callable[[float], None] = time.sleep,
@@ -70,16 +57,13 @@ class RemoteFederation:
         proves: bool = False,
     ) -> None:
         self._agreement = agreement
-        self._transport = transport
+        self._sites = sites
         self._run = run
         self._notice = notice
         self._pause = pause
         self._proves = proves
-        task = agreement.task
-        self._start, self._task = task.initial_parameters, task
-        self._layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
-        self._attendance = Attendance(agreement.plan.site_rules)
-        self._reader = ReplyReader(agreement, proves=proves)
+        self._task = agreement.task
+        self._checker = ReplyChecker(agreement)
         self._false: Counter[str] = Counter()
         self._notes = RoundNotes()
 
@@ -96,12 +80,12 @@ class RemoteFederation:
     @property
     def initial_parameters(self) -> Tensor:
         """theta^0, as one vector."""
-        return self._start
+        return self._task.initial_parameters
 
     @property
     def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the parameters that theta^0 puts one after another."""
-        return self._agreement.task.parameter_shapes
+        return self._task.parameter_shapes
 
     @property
     def validation_rows(self) -> Tensor:
@@ -144,30 +128,21 @@ class RemoteFederation:
 
         Sites that do not reply, or send impossible losses, are skipped without waiting.
         """
-        agreement, sites = self._agreement, self._agreement.plan.senders
-        away = {
-            **agreement.refused,
-            **self._attendance.away(order.key.round),
-            **self._banned(),
-        }
-        asked = [sites[number] for number in participants if sites[number] not in away]
-        payload = {"run": self._run, "order": order_to_bytes(order)}
-        answers = {answer.site: answer for answer in self._transport(asked, "validate", payload)}
-        limits = row_limits(self._layers, order.parameters, self._task.loss, self._task.ridge)
+        plan = self._agreement.plan
+        away = self._left_out(order.key.round)
+        asked = [
+            plan.senders[number] for number in participants if plan.senders[number] not in away
+        ]
+        sent = self._sent(plan.runs[self._run].build(), order)
+        received = self._sites.validate(sent, asked)
+        self._notes.refused |= received.unreadable
         total = NO_LOSSES
-        for site in asked:
-            if answers[site].failure is None:
-                try:
-                    own = losses_from_bytes(answers[site].message, self.census.groups, site)
-                    counts = agreement.validation_rows[sites.index(site)]
-                    if answers[site].absent:
-                        counts = counts.minimum(own.count)
-                    check_validation(own, counts, limits, site)
-                    if agreement.plan.secure_aggregation is None:
-                        own = own.of_one_site(sites.index(site), len(sites))
-                    total += own
-                except RefusedError as error:
-                    self._notes.refused[site] = str(error)
+        for sender, losses in received.records.items():
+            try:
+                partial = len(received.absent) > 0
+                total += self._checker.check_losses(losses, sent, sender, is_partial=partial)
+            except RefusedError as error:
+                self._notes.refused[sender] = str(error)
         return total
 
     def ask_keeping(
@@ -180,28 +155,38 @@ class RemoteFederation:
         """Add up the replies; what the sites keep stays with them, and ``kept`` as it is."""
         return add_up(self._replies(method, order, participants)), kept
 
+    def _sent(self, method: AnyMethod[Any], order: Order) -> SentOrder:
+        set_aside = len(self._agreement.validation_rows) > 0
+        return SentOrder(
+            self._run,
+            method,
+            order,
+            self.census,
+            row_limits_at(self._task, order.parameters),
+            proves=self._proves,
+            validates=set_aside and order.phase == 0 and not self._proves,
+        )
+
     def _replies(
         self, method: AnyMethod[StateT], order: Order, participants: Sequence[int]
     ) -> list[Sums]:
         """Return all valid replies, in the sites' order; wait until there are enough."""
-        site_rules, sites = self._agreement.plan.site_rules, self._agreement.plan.senders
-        wanted = {sites[number]: number for number in participants}
-        enough = min(self._agreement.plan.minimum_replies, len(wanted))
-        message = order_to_bytes(order)
-        task = self._task
-        limits = row_limits(self._layers, order.parameters, task.loss, task.ridge)
-        sent = SentOrder(method, order, message, wanted, limits)
-        self._notes.bytes_out += len(message)
-        deadline = time.monotonic() + site_rules.round_timeout
-        replies: dict[str, ValidReply] = {}
-        invited = self._sites_to_ask(wanted, order.key.round)
+        plan, number = self._agreement.plan, order.key.round
+        wanted = [plan.senders[participant] for participant in participants]
+        enough = min(plan.minimum_replies, len(wanted))
+        sent = self._sent(method, order)
+        self._notes.bytes_out += len(sent.message)
+        deadline = time.monotonic() + plan.site_rules.round_timeout
+        replies: dict[str, CheckedSums] = {}
+        away = self._left_out(number)
+        self._notes.refused |= {site: why for site, why in away.items() if site in wanted}
         while True:
-            asked = [site for site in invited if site not in replies]
-            good, false = self._ask_once(asked, sent)
+            asked = [site for site in wanted if site not in away and site not in replies]
+            checked, false = self._ask_once(asked, sent)
             self._false.update(false.keys())
-            replies |= good
+            replies |= checked
             steps = {site: reply.step for site, reply in replies.items()}
-            false |= too_large(steps, site_rules.max_step_ratio)
+            false |= too_large(steps, plan.site_rules.max_step_ratio)
             self._notes.refused |= false
             self._check_groups_left(false, order)
             replies = {site: reply for site, reply in replies.items() if site not in false}
@@ -209,16 +194,40 @@ class RemoteFederation:
                 self._notice.unlink(missing_ok=True)
                 self._notes.bytes_in += max(reply.size for reply in replies.values())
                 return [replies[site].sums for site in wanted if site in replies]
-            short = self._too_few(order.key.round, f"{len(replies)} of {len(wanted)}", enough)
+            short = self._too_few(number, f"{len(replies)} of {len(wanted)}", enough)
             if time.monotonic() > deadline:
                 raise TooFewSitesError(
-                    f"{short}; stopped after {site_rules.round_timeout:g} seconds, everything is "
-                    "saved: resume the run when they are back"
+                    f"{short}; stopped after {plan.site_rules.round_timeout:g} seconds, everything "
+                    "is saved: resume the run when they are back"
                 )
             write_text(self._notice, f"{short}; waiting for them")
             # Too few: those who were too late are asked again, too.
-            invited = [s for s in wanted if s not in {**self._agreement.refused, **self._banned()}]
+            away = {**self._agreement.refused, **self._banned()}
             self._pause(SECONDS_BETWEEN_TRIES)
+
+    def _left_out(self, number: int) -> dict[str, str]:
+        """Return the sites that are not asked in this round, each with the reason."""
+        return {**self._agreement.refused, **self._sites.away(number), **self._banned()}
+
+    def _ask_once(
+        self, asked: list[str], sent: SentOrder
+    ) -> tuple[dict[str, CheckedSums], dict[str, str]]:
+        """Send the order; return the plausible replies, and why others cannot be true."""
+        received, notes = self._sites.ask(sent, asked), self._notes
+        notes.refused |= received.failures
+        checked, false = {}, dict(received.unreadable)
+        for site, reply in received.records.items():
+            try:
+                absent = len(received.absent)
+                checked[site] = self._checker.check(reply, sent, site, absent=absent)
+            except RefusedError as error:
+                false[site] = str(error)
+                continue
+            notes.slowest_seconds = max(notes.slowest_seconds, reply.seconds)
+            notes.refused.pop(site, None)
+            notes.absent |= received.absent
+            notes.bytes_out += reply.bytes_out
+        return checked, false
 
     def _too_few(self, number: int, answered: str, enough: int) -> str:
         """Say what a round waits for."""
@@ -238,60 +247,6 @@ class RemoteFederation:
             if times >= MAX_INVALID_REPLIES
         }
 
-    def _sites_to_ask(self, wanted: Mapping[str, int], number: int) -> list[str]:
-        """Return the sites to ask in this round, and note why the others are skipped."""
-        reasons = dict(self._agreement.refused) | self._attendance.away(number) | self._banned()
-        self._notes.refused |= {site: why for site, why in reasons.items() if site in wanted}
-        return [site for site in wanted if site not in reasons]
-
-    def _ask_once(
-        self, asked: list[str], sent: SentOrder
-    ) -> tuple[dict[str, ValidReply], dict[str, str]]:
-        """Send the order; return the plausible replies, and why the others were refused.
-
-        Each reply is checked as it arrives.
-        """
-        number = sent.order.key.round
-        asked = self._there(asked, number)
-        if not asked:
-            return {}, {}
-        seconds = {site: self._attendance.seconds_for(site) for site in asked}
-        payload = {"run": self._run, "order": sent.message}
-        started = time.monotonic()
-        replies, false = {}, {}
-        name = "certify" if self._proves else "answer"
-        for answer in self._transport(asked, name, payload, seconds):
-            site = answer.site
-            if answer.failure is not None:
-                self._notes.refused[site] = answer.failure
-                if answer.late:
-                    self._attendance.missed(site, number)
-                continue
-            self._attendance.came(site, time.monotonic() - started)
-            try:
-                reply = self._reader.read(answer, sent)
-                replies[site] = reply
-                self._notes.slowest_seconds = max(self._notes.slowest_seconds, reply.seconds)
-                self._notes.refused.pop(site, None)
-                self._notes.absent |= answer.absent
-                self._notes.bytes_out += answer.further_bytes_out
-            except RefusedError as error:
-                false[site] = str(error)
-        return replies, false
-
-    def _there(self, asked: list[str], number: int) -> list[str]:
-        """Return these sites, without those that were late before and are not connected now."""
-        doubtful = [site for site in asked if self._attendance.missed_before(site)]
-        if not doubtful:
-            return asked
-        seconds = dict.fromkeys(doubtful, PRESENCE_TIMEOUT)
-        there = gather(self._transport(doubtful, "present", {}, seconds)).messages
-        gone = [site for site in doubtful if site not in there]
-        for site in gone:
-            self._notes.refused[site] = f"{site} is not connected"
-            self._attendance.missed(site, number)
-        return [site for site in asked if site not in gone]
-
     def _check_groups_left(self, false: Mapping[str, str], order: Order) -> None:
         """Stop if the refused sites are all that have a group: the run is for that group, too."""
         if not false:
@@ -306,7 +261,7 @@ class RemoteFederation:
         gone = [site in lost for site in sites]
         for group, name in enumerate(self.group_names):
             with_group = self.census.counts[:, group].nonzero().squeeze(1).tolist()
-            if all(gone[place] for place in with_group):
+            if all(gone[site] for site in with_group):
                 reasons = "; ".join(why for s, why in false.items() if sites.index(s) in with_group)
                 raise TooFewSitesError(
                     f"round {order.key.round}: nobody else has group '{name}' ({reasons}); "

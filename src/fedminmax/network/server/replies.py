@@ -1,17 +1,17 @@
-"""Reading one reply of a site, or a masked total: every number is checked before it counts."""
+"""What the server makes of a reply, or of a masked total: every number is checked before it counts.
 
-from collections.abc import Mapping
+Under a privacy guarantee a round's total is noisy, and the server completes it with what it knows.
+"""
+
+import math
 from dataclasses import dataclass, replace
-from typing import Any
 
-from fedminmax.core.bounds import RowLimits
-from fedminmax.core.messages import Order, Sums
-from fedminmax.core.validation import NO_LOSSES
-from fedminmax.methods.method import AnyMethod
+from fedminmax.core.messages import Sums
+from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.methods.shared.expected_reply import Sender
+from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agreement import Agreement
-from fedminmax.network.server.noisy_census import completed_reply
-from fedminmax.network.server.transport import Answer
+from fedminmax.network.server.sites import Reply, SentOrder
 from fedminmax.network.wire.checks import (
     ReportedLosses,
     StepLength,
@@ -19,101 +19,126 @@ from fedminmax.network.wire.checks import (
     check_reply,
     check_validation,
 )
-from fedminmax.network.wire.codec import RefusedError, checked_bytes
-from fedminmax.network.wire.messages import max_reply_bytes, sums_from_bytes
+from fedminmax.network.wire.codec import RefusedError, check_finite
+from fedminmax.network.wire.plan import ALL_SITES
+from fedminmax.training.private import completed, step_size_of
+
+# Deviations that no noise will ever be off by: once in 10^15 draws.
+DEVIATIONS = 8.0
 
 
 @dataclass(frozen=True, eq=False)
-class SentOrder:
-    """An order to some sites, as a record and as bytes, and a row's limits at its model."""
-
-    method: AnyMethod[Any]
-    order: Order
-    message: bytes
-    places: Mapping[str, int]
-    limits: RowLimits
-
-
-@dataclass(frozen=True, eq=False)
-class ValidReply:
-    """A plausible reply, the length of its step, its size in bytes, and the seconds it took."""
+class CheckedSums:
+    """Plausible sums, the length of their step, and the bytes that they took."""
 
     sums: Sums
     step: StepLength
     size: int
-    seconds: float
 
 
-class ReplyReader:
-    """Reads the replies of an agreement's sites, and remembers the losses that they reported.
+class ReplyChecker:
+    """Checks the replies to an agreement's orders, and remembers the losses that were reported."""
 
-    With ``proves`` the rounds are those of the proof that follows a run.
-    """
-
-    def __init__(self, agreement: Agreement, *, proves: bool) -> None:
+    def __init__(self, agreement: Agreement) -> None:
         self._agreement = agreement
-        self._proves = proves
-        self._start = agreement.task.initial_parameters
         self._reported: dict[str, ReportedLosses] = {}
 
-    def read(self, answer: Answer, sent: SentOrder) -> ValidReply:
-        """Return the reply; refuse one that no honest site could have sent."""
-        site, census = answer.site, self._agreement.census
-        limit = max_reply_bytes(sent.method, self._start, census)
-        content = checked_bytes(answer.message, limit, site)
-        set_aside = self._agreement.validation_rows
-        validates = len(set_aside) > 0 and sent.order.phase == 0 and not self._proves
-        reply, seconds = sums_from_bytes(
-            content,
-            self._start,
-            groups=census.groups,
-            limit=limit,
-            sender=site,
-            validates=validates,
-        )
-        reply = replace(reply, rounding=answer.rounding)
+    def check(self, reply: Reply, sent: SentOrder, sender: str, *, absent: int) -> CheckedSums:
+        """Return the sums of a reply; refuse what no honest sender could have sent.
+
+        ``absent`` is how many sites are not in a masked total.
+        """
         if self._agreement.plan.privacy is not None:
-            missing = len(answer.absent)
-            noisy = completed_reply(self._agreement, sent.method, sent.order, reply, missing)
-            limited = StepLength(0.0, is_limited=True)
-            return ValidReply(noisy, limited, answer.bytes or len(content), seconds)
-        place = sent.places[site]
-        counts, lengths = census.counts[place], self._agreement.row_lengths[place]
-        is_total = self._agreement.plan.secure_aggregation is not None
-        sender = Sender(
-            place,
-            counts,
-            sites=census.sites,
-            limits=sent.limits,
-            lengths=lengths,
-            is_total=is_total,
-            group_curvature=self._agreement.group_curvature,
-        )
+            sums = completed_sums(self._agreement, sent, reply.sums, absent)
+            return CheckedSums(sums, StepLength(0.0, is_limited=True), reply.bytes_in)
         try:
-            check_losses(reply, sender, site)
-            if validates:
-                reported = set_aside[place]
-                if answer.absent:
-                    reported = reported.minimum(reply.validation.count)
-                check_validation(reply.validation, reported, sent.limits, site)
-                if not set_aside.any():
-                    reply = replace(reply, validation=NO_LOSSES)
-                elif not is_total:
-                    own = reply.validation.of_one_site(place, census.sites)
-                    reply = replace(reply, validation=own)
-            before, now = self._reported.get(site), sent.order
-            if answer.absent:
-                # A total over some of the sites: it says itself over how many rows, and what
-                # others reported before cannot be compared with it.
-                sender, before = replace(sender, counts=reply.group_count), None
-                self._reported.pop(site, None)
-            else:
-                self._reported[site] = ReportedLosses(now.parameters, reply.group_loss)
-            step = check_reply(sent.method, now, sender, reply, site=site, before=before)
+            sums, step = self._checked(reply.sums, sent, sender, is_partial=absent > 0)
+            return CheckedSums(sums, step, reply.bytes_in)
         except RefusedError:
             raise
         except (ArithmeticError, ValueError, RuntimeError, LookupError) as error:
             # The expectation depends on reported numbers, which must not stop the whole run.
-            raise RefusedError(f"{site} sent numbers that cannot be checked; refused") from error
-        size = len(content) if answer.bytes is None else answer.bytes
-        return ValidReply(reply, step, size, seconds)
+            raise RefusedError(f"{sender} sent numbers that cannot be checked; refused") from error
+
+    def _checked(
+        self, sums: Sums, sent: SentOrder, name: str, *, is_partial: bool
+    ) -> tuple[Sums, StepLength]:
+        agreement, order = self._agreement, sent.order
+        place, census = agreement.plan.senders.index(name), agreement.census
+        sender = Sender(
+            place,
+            census.counts[place],
+            sites=census.sites,
+            limits=sent.limits,
+            lengths=agreement.row_lengths[place],
+            is_total=agreement.plan.secure_aggregation is not None,
+            group_curvature=agreement.group_curvature,
+        )
+        check_losses(sums, sender, name)
+        if sent.validates:
+            validation = self.check_losses(sums.validation, sent, name, is_partial=is_partial)
+            any_rows = agreement.validation_rows.any()
+            sums = replace(sums, validation=validation if any_rows else NO_LOSSES)
+        before = self._reported.pop(name, None)
+        if is_partial:
+            # A total over some of the sites: it says itself over how many rows, and what others
+            # reported before cannot be compared with it.
+            sender, before = replace(sender, counts=sums.group_count), None
+        else:
+            self._reported[name] = ReportedLosses(order.parameters, sums.group_loss)
+        step = check_reply(sent.method, order, sender, sums, site=name, before=before)
+        return sums, step
+
+    def check_losses(
+        self, losses: LossSums, sent: SentOrder, name: str, *, is_partial: bool
+    ) -> LossSums:
+        """Return losses on validation rows, of one site if they are; refuse impossible ones."""
+        plan = self._agreement.plan
+        place = plan.senders.index(name)
+        counts = self._agreement.validation_rows[place]
+        if is_partial:
+            counts = counts.minimum(losses.count)
+        check_validation(losses, counts, sent.limits, name)
+        if plan.secure_aggregation is not None:
+            return losses
+        return losses.of_one_site(place, len(plan.sites))
+
+
+def completed_sums(agreement: Agreement, sent: SentOrder, noisy: Sums, missing: int) -> Sums:
+    """Return a round's noisy total with what the server knows; ``missing`` sites are not in it.
+
+    Raises:
+        RefusedError: no rows and no noise lead to such sums.
+    """
+    plan, census = agreement.plan, agreement.census
+    mechanism = mechanism_of_plan(plan)
+    levels, privacy = mechanism.levels, mechanism.privacy
+    numbers, groups = len(noisy.step), census.groups
+    # Sums cannot be longer than all rows, clipped, and their noise can make them.
+    on_counts = math.sqrt(mechanism.sites) * mechanism.census_deviations_at_site()[0]
+    units = float(census.counts.sum()) + math.sqrt(groups) * (DEVIATIONS + 1.0) * on_counts
+    per_unit = levels.gradient / (privacy.clip * mechanism.size)
+    step_size = step_size_of(mechanism, sent.method, sent.order, groups)
+    longest = step_size * (units / mechanism.size + per_unit * (math.sqrt(numbers) + DEVIATIONS))
+    largest = 0.5 * mechanism.max_loss * units + levels.loss * (math.sqrt(groups) + DEVIATIONS)
+    for name, vector, most in (
+        ("step", noisy.step, longest),
+        ("losses", noisy.group_loss, largest),
+    ):
+        check_finite(vector, name, ALL_SITES)
+        length = float(vector.norm())
+        if length > most:
+            raise RefusedError(
+                f"{ALL_SITES} sent {name} of length {length:g}, which is at most {most:g} with "
+                "their rows and noise; refused"
+            )
+    return completed(
+        mechanism,
+        sent.method,
+        sent.order,
+        noisy.step,
+        noisy.group_loss,
+        counts=census.counts[0],
+        ridge=agreement.task.ridge,
+        sites=len(plan.sites) - missing,
+    )

@@ -19,7 +19,8 @@ from fedminmax.core.files import write_text
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.method import lets_sites_keep
-from fedminmax.network.server.agreement import Agreement, agree
+from fedminmax.network.server.agree import agree
+from fedminmax.network.server.agreement import Agreement
 from fedminmax.network.server.disk import (
     CLAIM_FILE,
     MAX_REASON,
@@ -31,8 +32,8 @@ from fedminmax.network.server.disk import (
 from fedminmax.network.server.log import read_last_rounds, with_notes
 from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.measure import measure, read_tensors, write_measured, write_tensors
-from fedminmax.network.server.noisy_census import agree_privately
 from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
+from fedminmax.network.server.sites import PlainSites, Sites
 from fedminmax.network.server.transport import Transport
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.certify import (
@@ -147,20 +148,20 @@ def publish_results(folder: Path, outcome: Outcome, results: Path) -> Outcome:
 
 
 def _run_all(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
+    sites: Sites = PlainSites(plan, transport)
     if plan.secure_aggregation is not None:
-        transport = MaskedSites(plan, transport, folder)
-    agree_on_rows = agree if plan.privacy is None else agree_privately
-    agreement = agree_on_rows(plan, transport, folder)
+        sites = MaskedSites(plan, plan.secure_aggregation, transport, folder)
+    agreement = agree(plan, sites, folder)
     if plan.certify:
         check_certifiable(agreement.census)
         first = agreement.plan.runs[0]
         check_single_answer(first.build(), first.rounds)
     folders = [run_folder(folder, plan, number) for number in range(len(plan.runs))]
     for number, own in enumerate(folders):
-        _run(agreement, transport, number, own)
+        _run(agreement, sites, number, own)
         if plan.certify and number == 0:
-            _prove(agreement, transport, own)
-    measured, silent = measure(agreement, transport, [read_members(own) for own in folders])
+            _prove(agreement, sites, own)
+    measured, silent = measure(agreement, sites, [read_members(own) for own in folders])
     write_measured(folder, measured)
     encoding = agreement.encoding
     refused = dict(agreement.refused)
@@ -217,14 +218,14 @@ def read_proof(folder: Path) -> ProofResult | None:
         raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
 
 
-def _prove(agreement: Agreement, transport: Transport, folder: Path) -> None:
+def _prove(agreement: Agreement, sites: Sites, folder: Path) -> None:
     """Prove of the first run's answer what its own rounds have not proved."""
     rounds = read_last_rounds(folder / ROUNDS_FILE)
     proved = rounds[-1].certificate if rounds else None
     if proved is not None and proved.is_of_groups:
         return
     notice = folder.parent / NOTICE_FILE
-    federation = RemoteFederation(agreement, transport, 0, notice, proves=True)
+    federation = RemoteFederation(agreement, sites, 0, notice, proves=True)
     try:
         result = ProofResult(certify(federation, read_members(folder)[0]))
     except IncompleteError as incomplete:
@@ -234,10 +235,10 @@ def _prove(agreement: Agreement, transport: Transport, folder: Path) -> None:
     write_text(folder / PROOF_FILE, content + "\n")
 
 
-def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) -> None:
+def _run(agreement: Agreement, sites: Sites, number: int, folder: Path) -> None:
     plan, planned = agreement.plan, agreement.plan.runs[number]
     method = planned.build()
-    federation = RemoteFederation(agreement, transport, number, folder.parent / NOTICE_FILE)
+    federation = RemoteFederation(agreement, sites, number, folder.parent / NOTICE_FILE)
 
     def annotate(done: Round[Any], record: RoundRecord) -> RoundRecord:
         return with_notes(record, done, plan, federation.take_notes())

@@ -11,11 +11,11 @@ costs little, and a returning one misses at most as many rounds again as it was 
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from fedminmax.core.messages import NOT_ROUNDED, SumRounding
+from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.site_rules import SiteRules
 
 # How long a site may take to reply to a presence check.
@@ -32,23 +32,13 @@ SLOWEST_FACTOR = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """The result for one site: a message, or why there is none, and whether it was too late.
-
-    Where sums are masked it is that of all sites together: ``absent`` are the sites whose numbers
-    are not in the total, each with the reason, ``bytes`` is what the longest upload and what
-    followed it took, ``further_bytes_out`` what a site was sent besides the question itself, and
-    ``rounding`` how far its sums may be off.
-    """
+    """The result for one site: a message, or why there is none, and whether it was too late."""
 
     site: str
     message: object = None
     _: KW_ONLY
     failure: str | None = None
     late: bool = False
-    absent: Mapping[str, str] = field(default_factory=dict)
-    bytes: int | None = None
-    further_bytes_out: int = 0
-    rounding: SumRounding = NOT_ROUNDED
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +50,12 @@ class Answers:
 
 
 class Transport(Protocol):
-    """Calls an endpoint (present, prepare, answer, ...) at several sites at once."""
+    """Calls an endpoint at several sites at once."""
 
     def __call__(
         self,
         sites: Sequence[str],
-        endpoint: str,
+        endpoint: Endpoint,
         payload: Mapping[str, object],
         seconds: Mapping[str, float] = NO_LIMITS,
     ) -> Iterator[Answer]:
@@ -87,6 +77,12 @@ def gather(answers: Iterable[Answer]) -> Answers:
         else:
             failures[answer.site] = answer.failure
     return Answers(messages, failures)
+
+
+def present_sites(transport: Transport, sites: Sequence[str]) -> Collection[str]:
+    """Return which of these sites are connected."""
+    seconds = dict.fromkeys(sites, PRESENCE_TIMEOUT)
+    return gather(transport(sites, Endpoint.PRESENT, {}, seconds)).messages
 
 
 class Arrivals(Protocol):
@@ -144,9 +140,16 @@ class Attendance:
             if self._next_round(site) > number
         }
 
-    def missed_before(self, site: str) -> bool:
-        """Return whether the site was too late the last time it was asked."""
-        return site in self._misses
+    def find_gone(self, transport: Transport, sites: Sequence[str], number: int) -> list[str]:
+        """Return which of these were too late before and are not connected now."""
+        doubtful = [site for site in sites if site in self._misses]
+        if not doubtful:
+            return []
+        there = present_sites(transport, doubtful)
+        gone = [site for site in doubtful if site not in there]
+        for site in gone:
+            self.missed(site, number)
+        return gone
 
     def seconds_for(self, site: str) -> float:
         """Return how long this site may take for an answer."""

@@ -1,4 +1,4 @@
-"""A site as its server reaches it: nothing leaves that is not in the site's log before.
+"""A site as its server reaches it: nothing leaves that is not in the site's journal before.
 
 A message about a table may quote a row, so only refusals of what the server asked for go out with
 their reason; everything else stays in the site's own log of messages.
@@ -7,33 +7,86 @@ their reason; everything else stays in the site's own log of messages.
 import logging
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from fedminmax.network.secure.messages import Ask, Context, UnmaskAsk, from_bytes
-from fedminmax.network.site.ledger import Ledger
-from fedminmax.network.site.requests import Endpoint, Request
+from fedminmax.network.secure.messages import Ask, UnmaskAsk, from_bytes
+from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.site import SERVER, Site
 from fedminmax.network.wire.codec import RefusedError, read_vectors
-from fedminmax.network.wire.messages import MAX_MODELS_BYTES, ORDER_NUMBERS
+from fedminmax.network.wire.endpoints import (
+    ARGUMENTS,
+    COMPARED,
+    MAX_NUMBER,
+    SECURE,
+    WITH_NUMBERS,
+    Endpoint,
+    Question,
+)
+from fedminmax.network.wire.messages import MAX_MODELS_BYTES
 
 LOG = logging.getLogger("fedminmax.site")
 FAILED = "its work failed; the reason is in this site's log"
-# Their answers have no numbers from the table.
-WITHOUT_NUMBERS = frozenset(
-    {
-        Endpoint.KEYS,
-        Endpoint.SET_ROSTER,
-        Endpoint.TAKE_RATE,
-        Endpoint.TRACE,
-        Endpoint.UNMASK,
-    }
-)
 ORDER_VECTORS = {
     "numbers": (torch.int64,),
     "parameters": (torch.float32, torch.float64),
     "weights": (torch.float64,),
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of the server: what is called, and about which question, as it says itself.
+
+    ``arguments`` are those of the site's function; with a ``fault`` they could not be read.
+    """
+
+    endpoint: Endpoint
+    question: Question
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    fault: RefusedError | None = None
+
+
+def read_call(endpoint: Endpoint, payload: Mapping[str, object]) -> Call:
+    """Read what came with a call; of a call that cannot be read, the question is of round 0."""
+    question = Question(endpoint, _number(payload.get("run")))
+    unknown = payload.keys() - ARGUMENTS.get(endpoint, frozenset()) - {SECURE}
+    if unknown:
+        return Call(endpoint, question, fault=RefusedError(f"{SERVER} sent other arguments"))
+    arguments = {name: value for name, value in payload.items() if name != SECURE}
+    try:
+        if endpoint is Endpoint.UNMASK:
+            asked = from_bytes(payload["message"], UnmaskAsk, SERVER)
+            return Call(endpoint, asked.question, {"asked": asked})
+        if endpoint is Endpoint.TRACE:
+            masked = from_bytes(payload["message"], Question, SERVER)
+            return Call(endpoint, masked, {"question": masked})
+        if endpoint in WITH_NUMBERS and payload.get(SECURE) is not None:
+            ask = from_bytes(payload[SECURE], Ask, SERVER)
+            question = replace(ask.question, endpoint=endpoint)
+            return Call(endpoint, question, arguments | {"ask": ask})
+    except (RefusedError, LookupError) as error:
+        fault = error if isinstance(error, RefusedError) else RefusedError("nothing was asked")
+        return Call(endpoint, question, fault=fault)
+    if "order" in payload:
+        question = _with_round(question, payload["order"])
+    return Call(endpoint, question, arguments)
+
+
+def _with_round(question: Question, order: object) -> Question:
+    """Return the question about an order; the site refuses an order that cannot be read."""
+    try:
+        numbers = read_vectors(order, ORDER_VECTORS, MAX_MODELS_BYTES, SERVER)["numbers"]
+        _, number, phase = numbers.tolist()
+    except (RefusedError, ValueError):
+        return question
+    return replace(question, round=_number(number), phase=_number(phase))
+
+
+def _number(value: object) -> int:
+    """Return a number as the journal takes it; anything else is 0."""
+    return value if isinstance(value, int) and 0 <= value <= MAX_NUMBER else 0
 
 
 class AnsweringSite:
@@ -49,74 +102,37 @@ class AnsweringSite:
         self._work = threading.Lock()
         self._directions = 0
 
-    def answer(self, question: Endpoint, payload: Mapping[str, object]) -> bytes | str:
+    def answer(self, endpoint: Endpoint, payload: Mapping[str, object]) -> bytes | str:
         """Answer one call of the server."""
         with self._work:
-            asked = self._asked(question, payload)
-            ledger = self._site.ledger
+            call, journal = read_call(endpoint, payload), self._site.journal
+            if endpoint is Endpoint.CURVATURE and call.question.round == 0:
+                # Directions that are not masked have no number.
+                self._directions += 1
+                call = replace(call, question=replace(call.question, round=self._directions))
             try:
-                ledger.check_call(asked)
-                message: bytes = getattr(self._site, question.value)(**payload)
-                has_numbers = bool(message) and question not in WITHOUT_NUMBERS
-                masked = payload.get("secure") is not None
-                ledger.sent(asked, message, masked=masked if has_numbers else None)
+                journal.check_call(endpoint, call.question)
+                if call.fault is not None:
+                    raise call.fault  # noqa: TRY301 - a refusal like all others
+                message: bytes = getattr(self._site, endpoint)(**call.arguments)
+                has_numbers = bool(message) and endpoint in WITH_NUMBERS | COMPARED
+                masked = self._site.is_masked if has_numbers else None
+                journal.sent(endpoint, call.question, message, masked=masked)
             except RefusedError as error:
                 LOG.warning("refused: %s", error)
-                return refuse(ledger, asked, str(error))
+                return refuse(journal, endpoint, str(error), call.question)
             except Exception:
                 LOG.exception("the work failed")
-                return refuse(ledger, asked, FAILED)
+                return refuse(journal, endpoint, FAILED, call.question)
             return message
 
-    def _asked(self, question: Endpoint, payload: Mapping[str, object]) -> Request:
-        asked = asked_by(question, payload)
-        if question is Endpoint.CURVATURE and asked.round == 0:
-            # Directions that are not masked have no number.
-            self._directions += 1
-            return Request(question, round=self._directions)
-        return asked
 
-
-def refuse(ledger: Ledger, asked: Request, reason: str) -> str:
-    """Log a refusal and return it; a log that cannot be written does not hold it up."""
+def refuse(
+    journal: Journal, endpoint: Endpoint, reason: str, question: Question | None = None
+) -> str:
+    """Log a refusal and return it; a journal that cannot be written does not hold it up."""
     try:
-        ledger.refused(asked, reason)
+        journal.refused(endpoint, question or Question(endpoint), reason)
     except (RefusedError, OSError) as error:
         LOG.error("a refusal could not be logged: %s", error)  # noqa: TRY400 - no traceback needed
     return reason
-
-
-def asked_by(question: Endpoint, payload: Mapping[str, object]) -> Request:
-    """Return what a call asks, as it says itself; what cannot be read is 0."""
-    run = payload.get("run")
-    number = run if isinstance(run, int) else 0
-    try:
-        if question is Endpoint.TRACE:
-            context = from_bytes(payload["message"], Context, SERVER)
-            return _of(context, question, about=Endpoint(context.question))
-        if question is Endpoint.UNMASK:
-            context = from_bytes(payload["message"], UnmaskAsk, SERVER).context
-            return _of(context, question, about=Endpoint(context.question))
-        if payload.get("secure") is not None:
-            return _of(from_bytes(payload["secure"], Ask, SERVER).context, question)
-        if "order" in payload:
-            vectors = read_vectors(payload["order"], ORDER_VECTORS, MAX_MODELS_BYTES, SERVER)
-            _, round_, phase = (
-                int(vectors["numbers"][place]) for place in range(len(ORDER_NUMBERS))
-            )
-            return Request(question, number, round=round_, phase=phase)
-    except (RefusedError, ValueError, LookupError):
-        # The site refuses the call and says why.
-        pass
-    return Request(question, number)
-
-
-def _of(context: Context, question: Endpoint, about: Endpoint | None = None) -> Request:
-    return Request(
-        question,
-        context.run,
-        round=context.round,
-        phase=context.phase,
-        about=about,
-        attempt=context.attempt,
-    )

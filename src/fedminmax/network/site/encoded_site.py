@@ -1,6 +1,10 @@
-"""A site's rows once they are encoded as at all sites, and the replies computed from them."""
+"""A site's rows once they are encoded as at all sites, and the replies computed from them.
+
+What a site keeps to itself from round to round is on its own disk (``SiteState``).
+"""
 
 import hashlib
+import re
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +17,7 @@ from torch import Tensor
 
 from fedminmax.core.bounds import sum_along
 from fedminmax.core.examples import Examples, check_examples
+from fedminmax.core.files import write_bytes
 from fedminmax.core.messages import Order, Sums, all_finite
 from fedminmax.core.models import mixture_with
 from fedminmax.core.one_step import evaluation_losses
@@ -28,15 +33,18 @@ from fedminmax.methods.method import AnyMethod, SiteData, lets_sites_keep, needs
 from fedminmax.metrics.row_scores import stacked
 from fedminmax.metrics.score_rows import score_rows
 from fedminmax.metrics.sums import ScoreSums, sum_scores
-from fedminmax.network.secure.noisy_answers import mechanism_of_plan
+from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.site.policy import SiteRows
-from fedminmax.network.site.state import SiteState
+from fedminmax.network.wire.messages import vector_from_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, digest_of, task_of
 from fedminmax.training.per_site import NOTHING, answer
 from fedminmax.training.private import row_limits_of
 
 # Of n rows none is more than sqrt(n) deviations from the mean.
 MAX_DEVIATIONS = 1e6
+# The server's checkpoint and its predecessor are at most two rounds back.
+ROUNDS_KEPT = 4
+FILE_NAME = re.compile(r"round-(\d+)\.safetensors")
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +178,42 @@ def _cut_off(values: NDArray[Any], scale: Scale) -> NDArray[Any]:
 def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:
     y = rows.y.to(precision) if rows.y.is_floating_point() else rows.y
     return check_examples(rows.x.to(precision), y, rows.group, site)
+
+
+class SiteState:
+    """What a site keeps to itself from round to round of a run: one file per round.
+
+    A server that goes on from a checkpoint asks for a round again, and the site then starts from
+    what it kept before that round, as if the round had never been.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def before(self, number: int, start: Tensor) -> Tensor:
+        """Return the vector of the last round before this one; ``start`` if there is none."""
+        earlier = [kept for kept in self._rounds() if kept < number]
+        if not earlier:
+            return start
+        path = self._path(max(earlier))
+        return vector_from_bytes(path.read_bytes(), start, str(path))
+
+    def keep(self, number: int, vector: Tensor) -> None:
+        """Store this round's vector; drop later rounds, which are being repeated, and old ones."""
+        for later in [kept for kept in self._rounds() if kept >= number]:
+            self._path(later).unlink()
+        write_bytes(self._path(number), vector_to_bytes(vector))
+        for old in sorted(self._rounds())[:-ROUNDS_KEPT]:
+            self._path(old).unlink()
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"round-{number}.safetensors"
+
+    def _rounds(self) -> list[int]:
+        if not self._folder.is_dir():
+            return []
+        names = [FILE_NAME.fullmatch(path.name) for path in self._folder.iterdir()]
+        return [int(match[1]) for match in names if match]
 
 
 def reply_to(method: AnyMethod[Any], order: Order, encoded_site: EncodedSite, state: Path) -> Sums:

@@ -7,14 +7,18 @@ a merged row do not show its protected values either.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from fedminmax.config.file_format import check_format
 from fedminmax.config.read import Source
 from fedminmax.config.schema import Schema
+from fedminmax.core.bounds import POWER_ITERATIONS
 from fedminmax.core.errors import InputError
+from fedminmax.core.messages import Order
 from fedminmax.core.randomness import Purpose
 from fedminmax.core.text import counted
 from fedminmax.data.tables.codes import check_own_codes
@@ -22,9 +26,21 @@ from fedminmax.data.tables.groups import GroupKey, check_listed, merged_key, sor
 from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.site_summary import summarise
 from fedminmax.data.tables.sources import hold_out, read_file_rows
+from fedminmax.methods.card import max_members
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.method import AnyMethod, asks_again
+from fedminmax.network.planned_runs import needs_learning_rate
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
 from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.endpoints import Question
 from fedminmax.network.wire.plan import NetworkPlan, digest_of, threshold_for
+from fedminmax.training.certify import MAX_ROUNDS
+
+# A masked total takes the question itself, and a call to unmask the answers.
+CALLS_PER_TOTAL = 2
+# Where a site was away, the rounds that a continued run repeats have other models than before.
+ROOM_FOR_REPEATS = 2
+SERVER = "the server"
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,3 +261,80 @@ def _check_columns(plan: NetworkPlan, settings: SiteSettings) -> None:
     for column in plan.schema.columns:
         if column not in settings.columns:
             raise RefusedError(f"column '{column}' is not among those that this site agreed to")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many runs on the same data, different answers about a round, and questions in a run.
+
+    Totals are over ``threshold`` sites at least; with ``allow_other_sites`` they may be over any
+    sets of so many. With ``sync``, an allowed question is on the disk before its answer leaves,
+    even if the power fails.
+    """
+
+    runs: int
+    answers: int
+    questions: int
+    _: KW_ONLY
+    threshold: int = 0
+    allow_other_sites: bool = False
+    sync: bool = False
+
+
+def planned_questions(plan: NetworkPlan) -> int:
+    """Return how many calls a site gets at most in a run that nothing disturbs.
+
+    Before the rounds: the plan and the encoding, and directions for the learning rate if it is
+    open. Then the rounds with all their phases and their models' validation, the proof, and scores.
+    """
+    totals = sum(
+        run.rounds * (1 + asks_again(CARDS[run.method].build({})) + (plan.validation > 0))
+        for run in plan.runs
+    )
+    totals += MAX_ROUNDS * plan.certify + 1
+    others = 2
+    if needs_learning_rate(plan.runs):
+        # Under a privacy guarantee the rate follows from the noisy census.
+        totals += POWER_ITERATIONS * (plan.privacy is None)
+        others += 1
+    if plan.secure_aggregation is None:
+        return totals + others
+    # Summary and counts are separate questions, after the keys and everybody's keys.
+    return CALLS_PER_TOTAL * (totals + 2) + others + 2
+
+
+def limits_of(plan: NetworkPlan, settings: SiteSettings) -> Limits:
+    """Return what a site allows in a run of this plan."""
+    masked = plan.secure_aggregation
+    return Limits(
+        settings.max_runs,
+        # Of masked answers two would be two totals, and with the same noise show their difference.
+        settings.max_answers if masked is None else 1,
+        ROOM_FOR_REPEATS * planned_questions(plan),
+        threshold=0 if masked is None else masked.threshold,
+        allow_other_sites=settings.allow_other_sites,
+        sync=plan.privacy is not None,
+    )
+
+
+def check_order(question: Question, order: Order, plan: NetworkPlan) -> None:
+    """Refuse a round that the plan does not have."""
+    planned = plan.runs[question.run]
+    if not 1 <= question.round <= planned.rounds:
+        raise RefusedError(f"{SERVER} asks for round {question.round} of {planned.rounds}")
+    if question.phase >= CARDS[planned.method].requests:
+        raise RefusedError(f"{SERVER} asks {planned.method} too often in a round")
+    if order.key.seed != plan.seed:
+        raise RefusedError(f"{SERVER} sent another seed than its plan's")
+
+
+def check_models(
+    runs: Sequence[Tensor], methods: Sequence[AnyMethod[Any]], plan: NetworkPlan
+) -> None:
+    """Refuse to measure more models than a run can return."""
+    for members, method, planned in zip(runs, methods, plan.runs, strict=True):
+        most = max_members(method, planned.rounds)
+        if len(members) > most:
+            raise RefusedError(
+                f"{SERVER} sent {len(members)} models of {planned.method}, which has {most}"
+            )

@@ -29,9 +29,10 @@ from fedminmax.data.tables.site_summary import summarise
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
 from fedminmax.network.planned_runs import needs_learning_rate, plan_of_config, planned_runs
-from fedminmax.network.site.ledger import limits_of, planned_questions
 from fedminmax.network.site.policy import (
     group_counts,
+    limits_of,
+    planned_questions,
     read_own_rows,
     rows_to_measure,
     small_groups,

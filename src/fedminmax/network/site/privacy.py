@@ -7,7 +7,7 @@ What holds whatever the server does, as long as this folder is kept:
   it may spend; a run that would bring the table above the site's limit is refused.
 - Noise is a function of the key, the terms of the run, the rows, the question and the exact order.
   The same question gets the same answer, so a run that goes on spends nothing more. Other orders
-  for a round are refused by the site's log (``site.ledger``); if that were lost, their noise would
+  for a round are refused by the site's log (``site.journal``); if that were lost, their noise would
   at least be another.
 - A run whose key is gone is over: new noise for an order that was answered would be a new release.
 - A total has the noise of all sites but the colluding ones at least: the plan's threshold for
@@ -39,16 +39,12 @@ from fedminmax.core.privacy.ledger import (
 )
 from fedminmax.core.privacy.mechanism import Mechanism
 from fedminmax.methods.method import AnyMethod
-from fedminmax.network.secure.answers import Values
-from fedminmax.network.secure.noisy_answers import (
-    census_values,
-    mechanism_of_plan,
-    round_values,
-)
+from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.site.encoded_site import EncodedSite
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import NetworkPlan, digest_of
+from fedminmax.network.wire.sections import Sections
 from fedminmax.training.private import census_sums, own_sums, step_size_of
 
 SPENT_FILE = "privacy.jsonl"
@@ -96,17 +92,18 @@ class PrivateAnswers:
         """Write down what the run spends, or refuse it, before any answer is computed."""
         _ = self._mechanism
 
-    def census(self, site: EncodedSite, encoding: bytes) -> Values:
+    def census(self, site: EncodedSite, encoding: bytes) -> Sections:
         """Return rows by group and the sum of x x', each with this site's share of the noise."""
         mechanism, linear = self._mechanism, site.workspace.linear
         counts, lower = census_sums(mechanism, site.data.examples.x, site.train_counts, linear)
         label = self._label("census", encoding, site)
         noise = mechanism.own_noise(label, lower, counts)
-        return census_values(*mechanism.add_to_census(noise, counts, lower))
+        noisy_counts, moment = mechanism.add_to_census(noise, counts, lower)
+        return {"counts": noisy_counts, "moment": moment}
 
     def reply(
         self, site: EncodedSite, method: AnyMethod[Any], order: Order, reply: Sums, asked: bytes
-    ) -> Values:
+    ) -> Sections:
         """Return a round's sums with this site's share of the noise.
 
         ``asked`` is the digest of all that the reply depends on besides the rows.
@@ -117,7 +114,8 @@ class PrivateAnswers:
         _check_before_noise(mechanism, reply, step, size)
         question = f"round {order.key.round}, phase {order.phase}"
         noise = mechanism.own_noise(self._label(question, asked, site), step, losses)
-        return round_values(*mechanism.add_to_round(noise, step, losses, size))
+        noisy_step, noisy_losses = mechanism.add_to_round(noise, step, losses, size)
+        return {"step": noisy_step, "losses": noisy_losses}
 
     def forget_key(self) -> None:
         """Remove the key of a run that is over: whoever has it can remove the noise."""

@@ -2,16 +2,16 @@
 
 The rows are encoded as at all sites (``EncodedSite``). The same code as in the simulation computes
 the replies, and nothing here knows how messages travel. Questions must come in order, and every
-answer is noted in the site's own ledger before it is given.
+answer is noted in the site's own journal before it is given.
 
-Where the plan asks for masked sums, ``prepare`` and ``encode`` return nothing by themselves: every
-answer is masked (``site.masking``) and comes with a ``secure`` part that says for which sites. How
-it is rounded the site computes itself, from what all sites agreed on (``secure.layouts``).
+A ``Sender`` that is chosen with the plan sends what is computed, as it is or under masks. Where
+sums are masked, ``prepare`` and ``encode`` return nothing by themselves, and every question comes
+with an ``Ask`` that says for which sites. How an answer is rounded the site computes itself, from
+what all sites agreed on (``secure.layouts``).
 """
 
-import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,57 +19,82 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
-from fedminmax.core.messages import Sums
+from fedminmax.core.messages import Order, Sums
 from fedminmax.data.tables.encoding import encoding_from_json, has_expected_knots
 from fedminmax.data.tables.site_summary import SiteSummary, summarise, without_counts
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.planned_runs import needs_learning_rate, with_rate
-from fedminmax.network.secure.answers import (
-    Values,
-    losses_values,
-    scores_values,
-    summary_layout,
-    summary_values,
-)
-from fedminmax.network.secure.layouts import Layouts, Sizes, sizes_from_bytes
+from fedminmax.network.secure.identity import Authority, Identity
+from fedminmax.network.secure.layouts import Layouts, sizes_from_bytes
 from fedminmax.network.secure.masks import digest
+from fedminmax.network.secure.messages import Ask, UnmaskAsk
 from fedminmax.network.secure.session import Terms
-from fedminmax.network.secure.site import SecureSite
 from fedminmax.network.site.encoded_site import EncodedSite, encode_site, list_rows, reply_to
-from fedminmax.network.site.ledger import Ledger, limits_of
-from fedminmax.network.site.masking import (
-    Credentials,
-    MaskedAnswers,
-    checked_values,
-    encode_for_masks,
+from fedminmax.network.site.journal import Journal
+from fedminmax.network.site.policy import (
+    SiteRows,
+    check_models,
+    check_order,
+    check_plan,
+    limits_of,
+    read_rows,
+    rows_to_measure,
 )
-from fedminmax.network.site.order_checks import check_after, check_models, check_order
-from fedminmax.network.site.policy import SiteRows, check_plan, read_rows, rows_to_measure
 from fedminmax.network.site.privacy import (
     PrivateAnswers,
     check_range,
     reading_rules,
     table_digest,
 )
-from fedminmax.network.site.requests import Endpoint, Request
+from fedminmax.network.site.secure_site import SecureSite
+from fedminmax.network.site.sender import (
+    Asked,
+    MaskedSender,
+    PlainSender,
+    check_before_masking,
+    encode_for_masks,
+)
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
+from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import (
-    losses_to_bytes,
     models_from_bytes,
     order_from_bytes,
-    score_sums_to_bytes,
-    sums_to_bytes,
     vector_from_bytes,
-    vector_to_bytes,
 )
-from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.network.wire.plan import NetworkPlan, digest_of
 from fedminmax.network.wire.plan_checks import MAX_PLAN_BYTES, plan_from_bytes
+from fedminmax.network.wire.sections import (
+    Sections,
+    sections_of_losses,
+    sections_of_scores,
+    sections_of_summary,
+    sections_of_sums,
+)
 from fedminmax.network.wire.summary import summary_to_bytes
 from fedminmax.training.certify import MAX_ROUNDS, prover_for
 
 SERVER = "the server"
 MAX_RATE_BYTES = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Credentials:
+    """The site's own key and certificate, and the authority that all sites are checked against."""
+
+    identity: Identity
+    authority: Authority
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What a site has once it has taken a plan: its rows, their summary, and how answers leave."""
+
+    plan: NetworkPlan
+    rows: SiteRows
+    summary: SiteSummary
+    sender: PlainSender | MaskedSender
+    private: PrivateAnswers | None
 
 
 class Site:
@@ -94,21 +119,22 @@ class Site:
         self._name = name
         self._settings = settings
         self._folder = folder
-        self.ledger = Ledger(folder)
         self._roster = roster
         self._credentials = credentials
-        self._masked: MaskedAnswers | None = None
-        self._private: PrivateAnswers | None = None
-        self._summary: SiteSummary | None = None
-        self._plan: NetworkPlan | None = None
-        self._rows: SiteRows | None = None
+        self.journal = Journal(folder)
+        self._prepared: Prepared | None = None
         self._encoded_site: EncodedSite | None = None
         self._methods: list[AnyMethod[Any]] = []
         self._curvatures = 0
         self._direction = b""
         self._lengths = UNKNOWN_LENGTHS
         # The same order may be repeated, but not an earlier one.
-        self._latest: Request | None = None
+        self._latest: Question | None = None
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether numbers leave under masks."""
+        return self._prepared is not None and isinstance(self._prepared.sender, MaskedSender)
 
     def prepare(self, plan: object) -> bytes:
         """Read the table with the plan's schema and return its summary."""
@@ -116,14 +142,14 @@ class Site:
         if self._name not in came.sites:
             raise RefusedError(f"{SERVER} has a plan without this site, '{self._name}'")
         # Limits, methods and noise of one plan must not be applied to rows prepared for another.
-        if self._plan not in (None, came):
+        if self._prepared is not None and self._prepared.plan != came:
             raise RefusedError(f"{SERVER} sent a second plan")
         methods = [] if needs_learning_rate(came.runs) else [run.build() for run in came.runs]
         check_plan(came, self._settings, self._roster)
         content = checked_bytes(plan, MAX_PLAN_BYTES, SERVER)
-        data = table_digest(self._settings)
-        told = (content, reading_rules(self._settings).encode())
-        self.ledger.begin(came, told, data, limits_of(came, self._settings))
+        data, rules = table_digest(self._settings), reading_rules(self._settings).encode()
+        limits = limits_of(came, self._settings)
+        self.journal.begin(came.run, digest_of(came), data, limits, content, rules)
         rows = read_rows(came, self._settings, self._name)
         summary = summarise(rows.train, came.schema)
         private = None
@@ -131,26 +157,20 @@ class Site:
             private = PrivateAnswers(came, self._settings, self._folder)
             private.check(len(rows.train))
             summary = without_counts(summary)
-        masked = None if came.secure_aggregation is None else self._new_session(came, content, data)
-        self._plan, self._rows, self._summary = came, rows, summary
-        self._private, self._masked = private, masked
+        masked = came.secure_aggregation is not None
+        sender = self._masked_sender(came, content) if masked else PlainSender()
+        self._prepared = Prepared(came, rows, summary, sender, private)
         self._methods = methods or self._methods
-        return summary_to_bytes(summary) if masked is None else b""
+        return b"" if masked else summary_to_bytes(summary)
 
-    def _new_session(self, plan: NetworkPlan, content: bytes, data: str) -> MaskedAnswers:
+    def _masked_sender(self, plan: NetworkPlan, content: bytes) -> MaskedSender:
         if self._credentials is None or plan.secure_aggregation is None:
             raise RefusedError("this site has no key to sign masks with; copy its kit")
         threshold = plan.secure_aggregation.threshold
         terms = Terms(plan.run, digest("plan", content).hex(), plan.sites, threshold)
-        secure = SecureSite(
-            self._credentials.identity,
-            self._credentials.authority,
-            terms,
-            self._folder,
-            data=data,
-            allows_other_sets=self._settings.allow_other_sites,
-        )
-        return MaskedAnswers(secure, content, self.ledger)
+        identity, authority = self._credentials.identity, self._credentials.authority
+        site = SecureSite(identity, authority, terms, self.journal)
+        return MaskedSender(site, plan, content, self.journal)
 
     def keys(self) -> bytes:
         """Return this job's keys for masks."""
@@ -160,88 +180,93 @@ class Site:
         """Take all sites' keys for masks."""
         return self._masks().site.set_roster(roster)
 
-    def unmask(self, message: object) -> bytes:
+    def unmask(self, asked: UnmaskAsk) -> bytes:
         """Help to take the masks off a total of answers that all sites have signed."""
-        return self._masks().site.unmask(message)
+        return self._masks().site.unmask(asked)
 
-    def trace(self, message: object) -> bytes:
+    def trace(self, question: Question) -> bytes:
         """Help to find out who masked wrongly."""
-        return self._masks().site.trace(message)
+        return self._masks().site.trace(question)
 
-    def _masks(self) -> MaskedAnswers:
-        if self._masked is None:
+    def _masks(self) -> MaskedSender:
+        if self._prepared is None or not isinstance(self._prepared.sender, MaskedSender):
             raise RefusedError(f"{SERVER} asks for masks, which its plan does not have")
-        return self._masked
+        return self._prepared.sender
 
-    def summarise(self, secure: object) -> bytes:
+    def _job(self, what: str) -> Prepared:
+        if self._prepared is None:
+            raise RefusedError(f"{SERVER} sent {what} before its plan")
+        return self._prepared
+
+    def summarise(self, ask: Ask | None = None) -> bytes:
         """Return the masked summary of the table."""
-        masked = self._masks()
-        if self._plan is None or self._summary is None:
-            raise RefusedError(f"{SERVER} asks for a summary before its plan")
-        summary, schema = self._summary, self._plan.schema
-        asked, layout = Request(Endpoint.SUMMARISE), summary_layout(schema)
-        return masked.answer(secure, asked, layout, lambda: summary_values(summary, schema))
+        masked, job = self._masks(), self._job("a question")
+        asked = Asked(Question(Endpoint.SUMMARISE), ask=ask)
+        return masked.send_summary(asked, lambda: sections_of_summary(job.summary, job.plan.schema))
 
-    def count_rows(self, secure: object) -> bytes:
+    def count_rows(self, ask: Ask | None = None) -> bytes:
         """Return the masked counts by group."""
-        masked, private = self._masks(), self._private
-        encoded_site = self._present("a question")
+        masked, (job, encoded_site) = self._masks(), self._ready("a question")
+        private = job.private
         if private is not None:
             private.begin()
 
-        def values() -> Values:
+        def counts() -> Sections:
             if private is not None:
                 return private.census(encoded_site, masked.agreed.encoding)
-            return {"counts": self._counts().numpy()}
+            return {"counts": self._counts(encoded_site)}
 
-        return masked.answer(secure, Request(Endpoint.COUNT_ROWS), masked.layouts.counts(), values)
+        asked = Asked(Question(Endpoint.COUNT_ROWS), ask=ask)
+        return masked.send(asked, counts, Layouts.counts)
 
     def encode(self, encoding: object, sizes: object = b"") -> bytes:
         """Encode the rows as all sites do, and return the counts by group.
 
         ``sizes`` are those of all sites' rows, where sums are masked.
         """
-        if self._plan is None or self._rows is None or self._summary is None:
-            raise RefusedError(f"{SERVER} sent an encoding before its plan")
+        job = self._job("an encoding")
         if self._encoded_site is not None:
             raise RefusedError(f"{SERVER} sent a second encoding")
         content = checked_bytes(encoding, MAX_PLAN_BYTES, SERVER)
         agreed = encoding_from_json(content.decode(errors="replace"), SERVER)
-        if agreed.schema != self._plan.schema:
+        if agreed.schema != job.plan.schema:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
-        if not has_expected_knots(agreed, splines=self._plan.model.is_spline):
+        if not has_expected_knots(agreed, splines=job.plan.model.is_spline):
             raise RefusedError(f"{SERVER} sent an encoding with knots of its own; refused")
         told = checked_bytes(sizes, MAX_PLAN_BYTES, SERVER)
-        known = Sizes() if self._masked is None else sizes_from_bytes(told, SERVER)
-        self.ledger.note(Request(Endpoint.ENCODE), content, told)
-        disclosed = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
-        rows = SiteRows(self._rows.train, disclosed, validation=self._rows.validation)
-        list_rows(self._folder, rows, self._plan, self._settings.owner or self._name)
-        if self._masked is None:
-            self._encoded_site = encode_site(self._plan, rows, agreed, self._name)
-            return vector_to_bytes(self._counts())
-        own = encode_for_masks(self._plan, rows, agreed, self._name, self._summary)
-        self._encoded_site, self._lengths = own.site, own.lengths
-        self._masked.agree(Layouts(self._plan, agreed, known), content, told, own.failure)
+        all_sizes = sizes_from_bytes(told, SERVER) if self.is_masked else None
+        question = Question(Endpoint.ENCODE)
+        self.journal.allow(question, content, told)
+        disclosed = rows_to_measure(job.rows.held_out, agreed.group_numbers, self._settings)
+        rows = SiteRows(job.rows.train, disclosed, validation=job.rows.validation)
+        list_rows(self._folder, rows, job.plan, self._settings.owner or self._name)
+        if all_sizes is None:
+            encoded_site = encode_site(job.plan, rows, agreed, self._name)
+            self._encoded_site = encoded_site
+            counts = {"counts": self._counts(encoded_site)}
+            return job.sender.send(Asked(question), lambda: counts, Layouts.counts)
+        encoded = encode_for_masks(job.plan, rows, agreed, self._name, job.summary)
+        self._encoded_site, self._lengths = encoded.site, encoded.lengths
+        layouts = Layouts(job.plan, agreed, all_sizes)
+        self._masks().agree(layouts, content, told, encoded.failure)
         return b""
 
-    def _counts(self) -> Tensor:
+    def _counts(self, encoded_site: EncodedSite) -> Tensor:
         """Return training rows by group, and validation rows if the plan sets any aside."""
-        encoded_site = self._present("a question")
         counts = encoded_site.train_counts
         if encoded_site.plan.validation:
             counts = torch.cat([counts, encoded_site.validation_counts])
         return counts
 
-    def curvature(self, directions: object, secure: object = None) -> bytes:
+    def curvature(self, directions: object, ask: Ask | None = None) -> bytes:
         """Return each group's sum of x (x . v) for its own direction v, for power iteration."""
-        encoded_site = self._present("a direction")
+        job, encoded_site = self._ready("a direction")
         if not needs_learning_rate(encoded_site.plan.runs) or self._methods:
             raise RefusedError(f"{SERVER} asks for curvature, but the learning rate is set")
-        if self._private is not None:
+        if job.private is not None:
             raise RefusedError(f"{SERVER} asks for curvature, which [privacy] does not cover")
         content = checked_bytes(directions, MAX_PLAN_BYTES, SERVER)
-        again = self._masked is not None and content == self._direction
+        again = self.is_masked and content == self._direction
         if self._curvatures == POWER_ITERATIONS and not again:
             raise RefusedError(f"{SERVER} asks for curvature more than {POWER_ITERATIONS} times")
         groups, features = encoded_site.data.groups, len(encoded_site.encoding.names)
@@ -249,144 +274,135 @@ class Site:
         by_group = vector_from_bytes(directions, like, SERVER).reshape(groups, -1)
         if not again:
             self._curvatures, self._direction = self._curvatures + 1, content
-        asked = Request(Endpoint.CURVATURE, round=self._curvatures)
-        self.ledger.note(asked, *_content(by_group))
-        if self._masked is None:
-            return vector_to_bytes(encoded_site.sums_along(by_group).flatten())
-        return self._masked.answer(
-            secure,
-            asked,
-            self._masked.layouts.curvature(),
-            lambda: {"sums": encoded_site.sums_along(by_group).flatten().numpy()},
-            content,
+        question = Question(Endpoint.CURVATURE, round=self._curvatures)
+        self.journal.allow(question, *_content(by_group))
+        return job.sender.send(
+            Asked(question, content, ask),
+            lambda: {"sums": encoded_site.sums_along(by_group).flatten()},
+            Layouts.curvature,
         )
 
     def take_rate(self, rate: object) -> bytes:
         """Set the learning rate that the plan left open."""
-        encoded_site = self._present("a learning rate")
+        job, _ = self._ready("a learning rate")
         if self._methods:
             raise RefusedError(f"{SERVER} sent a learning rate, but it is set")
         content = checked_bytes(rate, MAX_RATE_BYTES, SERVER)
         word = content.decode(errors="replace")
-        methods = [run.build() for run in with_rate(encoded_site.plan.runs, word)]
-        self.ledger.note(Request(Endpoint.TAKE_RATE), content)
+        methods = [run.build() for run in with_rate(job.plan.runs, word)]
+        self.journal.allow(Question(Endpoint.TAKE_RATE), content)
         self._methods = methods
-        if self._masked is not None:
-            self._masked.agree_on_rate(content)
+        if self.is_masked:
+            self._masks().agree_on_rate(content)
         return b""
 
-    def answer(self, run: object, order: object, secure: object = None) -> bytes:
+    def answer(self, run: object, order: object, ask: Ask | None = None) -> bytes:
         """Do one round's work for one of the plan's runs."""
-        started = time.monotonic()
-        encoded_site = self._present("an order")
-        if not isinstance(run, int) or not 0 <= run < len(self._methods):
-            raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
+        job, encoded_site = self._ready("an order")
+        number, method = self._method(run)
         came = order_from_bytes(order, encoded_site.start, SERVER)
-        asked = Request(Endpoint.ANSWER, run, round=came.key.round, phase=came.phase)
-        check_order(asked, came, encoded_site.plan)
-        check_after(asked, self._latest)
-        method, content = self._methods[run], _content(came.parameters, came.weights)
-        if self._private is not None:
+        question = Question(Endpoint.ANSWER, number, came.key.round, came.phase)
+        check_order(question, came, job.plan)
+        self._check_turn(question)
+        content = _content(came.parameters, came.weights)
+        if job.private is not None:
             # A rate that the plan leaves open decides answers, too.
             content.append(memoryview(repr(method).encode()))
             check_range(came)
-            self._private.begin()
-        self.ledger.note(asked, *content)
-        self._latest = asked
+            job.private.begin()
+        self.journal.allow(question, *content)
+        self._latest = question
 
-        def reply() -> Sums:
-            state = self._folder / f"{encoded_site.plan.run}-{run}"
-            own = reply_to(method, came, encoded_site, state)
-            if encoded_site.plan.validation and came.phase == 0:
-                own = replace(own, validation=encoded_site.validation_losses(came.parameters))
-            return own
+        def sections() -> Sections:
+            reply = reply_to(method, came, encoded_site, self._state_of(number))
+            if job.plan.validation and came.phase == 0:
+                losses = encoded_site.validation_losses(came.parameters)
+                reply = replace(reply, validation=losses)
+            if job.private is not None:
+                return job.private.reply(encoded_site, method, came, reply, b"".join(content))
+            return self._sections(method, came, reply)
 
-        if self._masked is None:
-            return sums_to_bytes(reply(), time.monotonic() - started)
-        layout = self._masked.layouts.round(method, came)
+        asked = Asked(question, _bytes(order), ask)
+        return job.sender.send(asked, sections, lambda layouts: layouts.round(method, came))
 
-        def values() -> Values:
-            if self._private is not None:
-                asked_for = b"".join(content)
-                return self._private.reply(encoded_site, method, came, reply(), asked_for)
-            return checked_values(method, came, reply(), encoded_site, self._lengths)
+    def _state_of(self, run: int) -> Path:
+        """Return where the site keeps what a run leaves from round to round."""
+        return self._folder / f"{self._job('an order').plan.run}-{run}"
 
-        return self._masked.answer(secure, asked, layout, values, _bytes(order))
+    def _sections(self, method: AnyMethod[Any], order: Order, reply: Sums) -> Sections:
+        """Return a reply as sections; where nobody else could check it, this site does."""
+        if self.is_masked:
+            _, encoded_site = self._ready("an order")
+            check_before_masking(method, order, reply, encoded_site, self._lengths)
+        return sections_of_sums(reply)
 
-    def validate(self, run: object, order: object, secure: object = None) -> bytes:
+    def validate(self, run: object, order: object, ask: Ask | None = None) -> bytes:
         """Return the losses of a run's last model on validation rows."""
-        encoded_site = self._present("a model to validate")
-        if not encoded_site.plan.validation:
+        job, encoded_site = self._ready("a model to validate")
+        if not job.plan.validation:
             raise RefusedError(f"{SERVER} asks for validation, which its plan does not have")
-        if not isinstance(run, int) or not 0 <= run < len(self._methods):
-            raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
+        number, _ = self._method(run)
         came = order_from_bytes(order, encoded_site.start, SERVER)
-        if not 1 <= came.key.round <= encoded_site.plan.runs[run].rounds + 1 or came.phase:
+        if not 1 <= came.key.round <= job.plan.runs[number].rounds + 1 or came.phase:
             raise RefusedError(f"{SERVER} asks to validate round {came.key.round}")
-        asked = Request(Endpoint.VALIDATE, run, round=came.key.round)
-        self.ledger.note(asked, *_content(came.parameters))
-        if self._masked is None:
-            return losses_to_bytes(encoded_site.validation_losses(came.parameters))
-        return self._masked.answer(
-            secure,
-            asked,
-            self._masked.layouts.validation(came),
-            lambda: losses_values(encoded_site.validation_losses(came.parameters)),
-            _bytes(order),
+        question = Question(Endpoint.VALIDATE, number, came.key.round)
+        self.journal.allow(question, *_content(came.parameters))
+        return job.sender.send(
+            Asked(question, _bytes(order), ask),
+            lambda: sections_of_losses(encoded_site.validation_losses(came.parameters)),
+            lambda layouts: layouts.validation(came),
         )
 
-    def certify(self, run: object, order: object, secure: object = None) -> bytes:
+    def certify(self, run: object, order: object, ask: Ask | None = None) -> bytes:
         """Return sums by group for a proof of how good the first run's model is."""
-        started = time.monotonic()
-        encoded_site = self._present("a model to certify")
-        if not encoded_site.plan.certify or run != 0 or not self._methods:
+        job, encoded_site = self._ready("a model to certify")
+        if not job.plan.certify or run != 0 or not self._methods:
             raise RefusedError(f"{SERVER} asks for a proof, which its plan does not have")
         came = order_from_bytes(order, encoded_site.start, SERVER)
         if not 1 <= came.key.round <= MAX_ROUNDS or came.phase:
             raise RefusedError(f"{SERVER} asks for round {came.key.round} of a proof")
-        asked = Request(Endpoint.CERTIFY, round=came.key.round)
-        check_after(asked, self._latest)
-        self.ledger.note(asked, *_content(came.parameters))
-        self._latest = asked
+        question = Question(Endpoint.CERTIFY, round=came.key.round)
+        self._check_turn(question)
+        self.journal.allow(question, *_content(came.parameters))
+        self._latest = question
         prover = prover_for(encoded_site.workspace.linear, encoded_site.data.groups)
 
-        def reply() -> Sums:
-            state = self._folder / f"{encoded_site.plan.run}-0"
-            return reply_to(prover, came, encoded_site, state)
+        def sections() -> Sections:
+            reply = reply_to(prover, came, encoded_site, self._state_of(0))
+            return self._sections(prover, came, reply)
 
-        if self._masked is None:
-            return sums_to_bytes(reply(), time.monotonic() - started)
-        return self._masked.answer(
-            secure,
-            asked,
-            self._masked.layouts.proof(came),
-            lambda: checked_values(prover, came, reply(), encoded_site, self._lengths),
-            _bytes(order),
-        )
+        asked = Asked(question, _bytes(order), ask)
+        return job.sender.send(asked, sections, lambda layouts: layouts.proof(came))
 
-    def measure(self, models: object, secure: object = None) -> bytes:
+    def measure(self, models: object, ask: Ask | None = None) -> bytes:
         """Return sums of scores of each run's models over the held-out rows."""
-        encoded_site = self._present("models")
-        runs = models_from_bytes(models, len(encoded_site.plan.runs), encoded_site.start, SERVER)
-        check_models(runs, self._methods, encoded_site.plan)
-        asked = Request(Endpoint.MEASURE)
-        self.ledger.note(asked, *_content(*runs))
-        if self._private is not None:
-            self._private.forget_key()
-        if self._masked is None:
-            return score_sums_to_bytes(encoded_site.measure(runs))
-        return self._masked.answer(
-            secure,
-            asked,
-            self._masked.layouts.measure(len(runs)),
-            lambda: scores_values(encoded_site.measure(runs)),
-            _bytes(models),
+        job, encoded_site = self._ready("models")
+        runs = models_from_bytes(models, len(job.plan.runs), encoded_site.start, SERVER)
+        check_models(runs, self._methods, job.plan)
+        question = Question(Endpoint.MEASURE)
+        self.journal.allow(question, *_content(*runs))
+        if job.private is not None:
+            job.private.forget_key()
+        return job.sender.send(
+            Asked(question, _bytes(models), ask),
+            lambda: sections_of_scores(encoded_site.measure(runs)),
+            lambda layouts: layouts.measure(len(runs)),
         )
 
-    def _present(self, what: str) -> EncodedSite:
-        if self._encoded_site is None:
+    def _ready(self, what: str) -> tuple[Prepared, EncodedSite]:
+        if self._prepared is None or self._encoded_site is None:
             raise RefusedError(f"{SERVER} sent {what} before its encoding")
-        return self._encoded_site
+        return self._prepared, self._encoded_site
+
+    def _method(self, run: object) -> tuple[int, AnyMethod[Any]]:
+        if not isinstance(run, int) or not 0 <= run < len(self._methods):
+            raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
+        return run, self._methods[run]
+
+    def _check_turn(self, question: Question) -> None:
+        """Refuse an earlier question than the latest of this job; the same may be repeated."""
+        if self._latest is not None and question.is_before(self._latest):
+            raise RefusedError(f"{SERVER} asks for {question} after {self._latest}")
 
 
 def _content(*vectors: Tensor) -> list[memoryview]:

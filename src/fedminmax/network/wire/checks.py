@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedminmax.core.bounds import LOSS_ROUNDING, RowLengths, RowLimits
+from fedminmax.core.bounds import LOSS_ROUNDING, RowLengths, RowLimits, row_limits
 from fedminmax.core.local_epochs import LocalEpochs
 from fedminmax.core.messages import Order, Reveals, Sums
+from fedminmax.core.task import Task
 from fedminmax.core.text import counted
 from fedminmax.core.validation import LossSums
 from fedminmax.methods.method import (
@@ -62,6 +63,12 @@ class ReportedLosses:
 
     parameters: Tensor
     losses: Tensor
+
+
+def row_limits_at(task: Task, parameters: Tensor) -> RowLimits:
+    """Return what one row can do to the sums of a model with these parameters."""
+    layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
+    return row_limits(layers, parameters, task.loss, task.ridge)
 
 
 def check_losses(reply: Sums, sender: Sender, site: str) -> None:

@@ -7,14 +7,14 @@ is checked before bytes are read, and names, types and shapes before the content
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census, Order, RoundKey, Sums
-from fedminmax.core.validation import NO_LOSSES, LossSums
+from fedminmax.core.validation import LossSums
 from fedminmax.methods.method import AnyMethod, sums_over_rows
 from fedminmax.metrics.sums import ScoreSums
 from fedminmax.network.wire.codec import (
@@ -24,6 +24,13 @@ from fedminmax.network.wire.codec import (
     read_vectors,
     write_vectors,
 )
+from fedminmax.network.wire.sections import (
+    Sections,
+    losses_of,
+    scores_of,
+    sections_of_sums,
+    sums_of,
+)
 
 MAX_WHOLE_NUMBER = 2**63 - 1
 # Maximum size of the rest of a message besides its long vectors: a header and sums by group.
@@ -31,28 +38,23 @@ OVERHEAD_BYTES = 2**20
 # DRFA's replies and its snapshots are twice as long as the model; nothing known is longer.
 MAX_MODEL_VECTORS = 4
 ORDER_NUMBERS = ("seed", "round", "phase")
-SUMS_VECTORS: dict[str, tuple[torch.dtype, ...]] = {
-    "scales": (torch.float64,),
-    "group_loss": (torch.float64,),
-    "group_count": (torch.int64,),
-    "site_loss": (torch.float64,),
-    "site_count": (torch.int64,),
-    "statistics": (torch.float64,),
-    "gradient_evaluations": (torch.int64,),
-    "seconds": (torch.float64,),
-}
-VALIDATION_VECTORS = {
-    "validation_loss": (torch.float64,),
-    "validation_squares": (torch.float64,),
-    "validation_count": (torch.int64,),
-}
 MAX_MODELS_BYTES = 2**30
 HEADER_BYTES = 2**12
-REPLY_VECTORS = {
-    "counts": (torch.int64,),
-    "totals": (torch.float64,),
-    "products": (torch.float64,),
-}
+
+
+class Vector(NamedTuple):
+    """What a vector of a message must be: of one of these types, and of this length, if known."""
+
+    types: tuple[torch.dtype, ...]
+    length: int | None = None
+
+
+def _reals(length: int | None = None) -> Vector:
+    return Vector((torch.float64,), length)
+
+
+def _counts(length: int | None = None) -> Vector:
+    return Vector((torch.int64,), length)
 
 
 def max_message_bytes(parameters: Tensor) -> int:
@@ -108,44 +110,29 @@ def order_from_bytes(message: object, like: Tensor, sender: str) -> Order:
     return Order(RoundKey(seed, number), vectors["parameters"], vectors["weights"], phase)
 
 
+def sections_to_bytes(sections: Mapping[str, Tensor], seconds: float) -> bytes:
+    """Write a record's sections, and how long it took to compute them."""
+    return write_vectors({**sections, "seconds": torch.tensor([seconds], dtype=torch.float64)})
+
+
+def sections_from_bytes(
+    message: object, vectors: Mapping[str, Vector], limit: int, sender: str
+) -> tuple[Sections, float]:
+    """Read exactly these sections, and how long they took to compute."""
+    expected = {**vectors, "seconds": _reals(1)}
+    kinds = {name: vector.types for name, vector in expected.items()}
+    sections = read_vectors(message, kinds, limit, sender)
+    for name, vector in expected.items():
+        if vector.length is not None:
+            check_length(sections, name, vector.length, sender)
+    seconds = sections.pop("seconds")
+    check_finite(seconds, "time", sender)
+    return dict(sections), float(seconds[0])
+
+
 def sums_to_bytes(sums: Sums, seconds: float) -> bytes:
-    """Write a reply and its duration; the step keeps its precision, as in the simulation."""
-    vectors = {
-        "step": sums.step,
-        "scales": torch.tensor([sums.scale, sums.curvature], dtype=torch.float64),
-        "group_loss": sums.group_loss,
-        "group_count": sums.group_count,
-        "site_loss": sums.site_loss,
-        "site_count": sums.site_count,
-        "statistics": sums.statistics,
-        "gradient_evaluations": torch.tensor([sums.gradient_evaluations]),
-        "seconds": torch.tensor([seconds], dtype=torch.float64),
-    }
-    if len(sums.validation.count):
-        vectors |= _named(sums.validation)
-    return write_vectors(vectors)
-
-
-def losses_to_bytes(losses: LossSums) -> bytes:
-    """Write only losses on validation rows."""
-    return write_vectors(_named(losses))
-
-
-def losses_from_bytes(message: object, groups: int, sender: str) -> LossSums:
-    """Read only losses on validation rows."""
-    vectors = read_vectors(message, VALIDATION_VECTORS, OVERHEAD_BYTES, sender)
-    return _losses(vectors, groups, sender)
-
-
-def _named(losses: LossSums) -> dict[str, Tensor]:
-    values = (losses.loss, losses.squares, losses.count)
-    return dict(zip(VALIDATION_VECTORS, values, strict=True))
-
-
-def _losses(vectors: Mapping[str, Tensor], groups: int, sender: str) -> LossSums:
-    for name in VALIDATION_VECTORS:
-        check_length(vectors, name, groups, sender)
-    return LossSums(*(vectors[name] for name in VALIDATION_VECTORS))
+    """Write a reply and its duration."""
+    return sections_to_bytes(sections_of_sums(sums), seconds)
 
 
 def sums_from_bytes(
@@ -161,31 +148,51 @@ def sums_from_bytes(
 
     A reply that ``validates`` has the losses on validation rows.
     """
-    kinds = {"step": (like.dtype, torch.float64)} | SUMS_VECTORS
-    if validates:
-        kinds |= VALIDATION_VECTORS
-    vectors = read_vectors(message, kinds, limit, sender)
-    check_length(vectors, "scales", 2, sender)
-    for name in ("gradient_evaluations", "seconds"):
-        check_length(vectors, name, 1, sender)
-    for name in ("group_loss", "group_count"):
-        check_length(vectors, name, groups, sender)
-    check_length(vectors, "site_count", len(vectors["site_loss"]), sender)
-    scale, curvature = vectors["scales"].tolist()
-    check_finite(vectors["seconds"], "time", sender)
-    sums = Sums(
-        step=vectors["step"],
-        scale=scale,
-        curvature=curvature,
-        group_loss=vectors["group_loss"],
-        group_count=vectors["group_count"],
-        site_loss=vectors["site_loss"],
-        site_count=vectors["site_count"],
-        statistics=vectors["statistics"],
-        gradient_evaluations=int(vectors["gradient_evaluations"][0]),
-        validation=_losses(vectors, groups, sender) if validates else NO_LOSSES,
-    )
-    return sums, float(vectors["seconds"][0])
+    vectors = {
+        "step": Vector((like.dtype, torch.float64)),
+        "scales": _reals(2),
+        "group_loss": _reals(groups),
+        "group_count": _counts(groups),
+        "site_loss": _reals(),
+        "site_count": _counts(),
+        "statistics": _reals(),
+        "evaluations": _counts(1),
+    }
+    vectors |= _losses(groups) if validates else {}
+    sections, seconds = sections_from_bytes(message, vectors, limit, sender)
+    check_length(sections, "site_count", len(sections["site_loss"]), sender)
+    return sums_of(sections), seconds
+
+
+def losses_from_bytes(message: object, groups: int, sender: str) -> LossSums:
+    """Read only losses on validation rows."""
+    sections, _ = sections_from_bytes(message, _losses(groups), OVERHEAD_BYTES, sender)
+    return losses_of(sections)
+
+
+def _losses(groups: int) -> dict[str, Vector]:
+    return {
+        "validation_loss": _reals(groups),
+        "validation_squares": _reals(groups),
+        "validation_count": _counts(groups),
+    }
+
+
+def counts_from_bytes(message: object, length: int, sender: str) -> Tensor:
+    """Read row counts."""
+    limit = 8 * length + HEADER_BYTES
+    sections, _ = sections_from_bytes(message, {"counts": _counts(length)}, limit, sender)
+    counts: Tensor = sections["counts"]
+    return counts
+
+
+def curvature_from_bytes(message: object, length: int, sender: str) -> Tensor:
+    """Read sums along directions."""
+    limit = 8 * length + HEADER_BYTES
+    sections, _ = sections_from_bytes(message, {"sums": _reals(length)}, limit, sender)
+    sums: Tensor = sections["sums"]
+    check_finite(sums, "sums", sender)
+    return sums
 
 
 def vector_to_bytes(vector: Tensor) -> bytes:
@@ -220,33 +227,13 @@ def models_from_bytes(message: object, runs: int, like: Tensor, sender: str) -> 
     return members
 
 
-def score_sums_to_bytes(sums: ScoreSums) -> bytes:
-    """Write sums of scores."""
-    return write_vectors({name: getattr(sums, name).flatten() for name in REPLY_VECTORS})
-
-
-def score_sums_from_bytes(message: object, groups: int, scores: int, sender: str) -> ScoreSums:
-    """Read sums of scores by group, and refuse impossible ones."""
-    limit = 8 * groups * (1 + scores + scores**2) + HEADER_BYTES
-    vectors = read_vectors(message, REPLY_VECTORS, limit, sender)
-    check_length(vectors, "counts", groups, sender)
-    check_length(vectors, "totals", groups * scores, sender)
-    check_length(vectors, "products", groups * scores**2, sender)
-    for name in ("totals", "products"):
-        check_finite(vectors[name], name, sender)
-    sums = ScoreSums(
-        vectors["counts"],
-        vectors["totals"].reshape(groups, scores),
-        vectors["products"].reshape(groups, scores, scores),
-    )
-    if bool((sums.counts < 0).any()):
-        raise RefusedError(f"{sender} sent a negative count of held-out rows; refused")
-    without = sums.counts == 0
-    if bool(sums.totals[without].any()) or bool(sums.products[without].any()):
-        raise RefusedError(f"{sender} sent scores of a group that it counts no rows of; refused")
-    # A variance cannot be below 0 by more than rounding.
-    variances = sums.covariances.diagonal(dim1=1, dim2=2)
-    squares = sums.products.diagonal(dim1=1, dim2=2)
-    if bool((variances < -1e-6 * squares.abs()).any()):
-        raise RefusedError(f"{sender} sent scores whose squares are too small; refused")
-    return sums
+def score_sums_from_bytes(message: object, lines: int, scores: int, sender: str) -> ScoreSums:
+    """Read sums of scores by group; whether they are possible has not been checked."""
+    limit = 8 * lines * (1 + scores + scores**2) + HEADER_BYTES
+    vectors = {
+        "counts": _counts(lines),
+        "totals": _reals(lines * scores),
+        "products": _reals(lines * scores**2),
+    }
+    sections, _ = sections_from_bytes(message, vectors, limit, sender)
+    return scores_of(sections, lines, scores)

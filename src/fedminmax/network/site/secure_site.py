@@ -6,15 +6,13 @@ site that was asked has signed that it saw the same question and sites; and secr
 share are never disclosed. The question is the hash of everything that decides what a site computes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 
 from fedminmax.network.secure.fixed_point import Packed
 from fedminmax.network.secure.identity import Authority, Identity
-from fedminmax.network.secure.ledger import MaskLedger, Ownership, Total
 from fedminmax.network.secure.masks import (
     SessionKeys,
     Sum,
@@ -22,16 +20,15 @@ from fedminmax.network.secure.masks import (
     derived_key,
     encrypted,
     mask_at,
+    self_mask_key,
 )
 from fedminmax.network.secure.messages import (
     Ask,
-    Context,
     Traced,
     UnmaskAsk,
     Unmasked,
     Upload,
     commitment,
-    from_bytes,
     statement,
     to_bytes,
     upload_content,
@@ -46,7 +43,9 @@ from fedminmax.network.secure.session import (
     roster_from_bytes,
 )
 from fedminmax.network.secure.shamir import SECRET_BYTES, SHARE_BYTES, deal, new_secret
+from fedminmax.network.site.journal import Journal, Total
 from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.endpoints import Question
 
 SERVER = "the server"
 
@@ -68,7 +67,11 @@ class Joined:
 
     roster: Roster
     secrets: Mapping[str, bytes]
-    ledger: MaskLedger
+
+    @property
+    def name(self) -> str:
+        """The session's name, as the journal has it."""
+        return self.roster.session.hex()
 
 
 class SecureSite:
@@ -78,9 +81,7 @@ class SecureSite:
         identity: the site's kit key and certificate.
         authority: the federation's root certificate.
         terms: what this site received as run, plan, sites and threshold.
-        folder: where it keeps its record of masks.
-        data: a digest of its table.
-        allows_other_sets: whether totals over sets that differ in few sites are allowed.
+        journal: where it writes down its masks, and what it allows.
     """
 
     def __init__(
@@ -88,21 +89,17 @@ class SecureSite:
         identity: Identity,
         authority: Authority,
         terms: Terms,
-        folder: Path,
-        *,
-        data: str,
-        allows_other_sets: bool = False,
+        journal: Journal,
     ) -> None:
         check_terms(terms)
         if identity.site not in terms.sites:
             raise RefusedError(f"{SERVER} has a plan without this site, '{identity.site}'")
         self._name, self._authority, self._terms = identity.site, authority, terms
-        self._folder = folder
-        self._about = Ownership(terms.run, data, terms.threshold, allows_other_sets)
+        self._journal = journal
         self._keys = SessionKeys.fresh()
         self._entry = entry_of(identity, self._keys, terms)
         self._joined: Joined | None = None
-        self._masked: dict[Context, Masked] = {}
+        self._masked: dict[Question, Masked] = {}
 
     def keys(self) -> bytes:
         """Tell this site's keys of the session."""
@@ -127,39 +124,36 @@ class SecureSite:
                     raise RefusedError(
                         f"the key of '{site}' is not a valid key; refused"
                     ) from error
-        ledger = MaskLedger(self._folder, self._about, came.session)
-        self._joined = Joined(came, shared, ledger)
+        self._joined = Joined(came, shared)
         return b""
 
-    def asked_sites(self, secure: object, topic: Context) -> tuple[str, ...]:
-        """Return over which sites a total is asked for, if this site takes part in it."""
-        ask, joined = from_bytes(secure, Ask, SERVER), self._session()
-        if ask.context.topic != topic:
-            raise RefusedError(f"{SERVER} asks {topic}, but for a mask of {ask.context}; refused")
-        self._check_sites(ask.sites, joined)
-        return ask.sites
-
-    def mask(self, secure: object, topic: Context, packed: Packed, question: bytes) -> bytes:
-        """Mask an answer.
+    def mask(
+        self, ask: Ask | None, topic: Question, pack: Callable[[int], Packed], question: bytes
+    ) -> bytes:
+        """Mask an answer, if this site takes part in the total that is asked for.
 
         Args:
-            secure: the ``Ask`` that came with the question.
+            ask: what came with the question: which attempt it is, and of whom it is asked.
             topic: which question this is, as the site itself understood it.
-            packed: the answer in whole numbers.
+            pack: returns the answer in whole numbers that are small enough for so many sites.
             question: the hash of all that was asked (``question_digest``), as this site saw it.
         """
-        self.asked_sites(secure, topic)
-        ask, joined = from_bytes(secure, Ask, SERVER), self._session()
+        joined = self._session()
+        if ask is None or ask.question.topic != topic:
+            other = "nothing" if ask is None else ask.question
+            raise RefusedError(f"{SERVER} asks {topic}, but for a mask of {other}; refused")
+        self._check_sites(ask.sites, joined)
+        packed = pack(len(ask.sites))
         total = Total(question.hex(), ask.sites)
-        joined.ledger.note_mask(ask.context, total)
+        self._journal.allow_mask(joined.name, ask.question, total)
         stated = statement(joined.roster.session, ask, question)
         seed = new_secret().to_bytes(SECRET_BYTES, "big")
         own = Masked(ask, total, stated, seed, len(packed.words))
         # Seeds of earlier questions are of no use any more.
         self._masked = {
-            context: other for context, other in self._masked.items() if context.topic == topic
+            earlier: other for earlier, other in self._masked.items() if earlier.topic == topic
         }
-        self._masked[ask.context] = own
+        self._masked[ask.question] = own
         masked = Sum(packed)
         masked.add_mask(self_mask_key(own.seed), 1)
         place = ask.sites.index(self._name)
@@ -170,13 +164,12 @@ class SecureSite:
         signature = self._keys.signing.sign(upload_content(stated))
         return upload_to_bytes(Upload(masked.packed, commitments, shares, signature))
 
-    def unmask(self, message: object) -> bytes:
+    def unmask(self, asked: UnmaskAsk) -> bytes:
         """Tell this site's own seed, and its shares of the seeds of sites that have gone."""
-        asked = from_bytes(message, UnmaskAsk, SERVER)
-        own, joined = self._known(asked.context), self._session()
+        own, joined = self._masked_answer(asked.question), self._session()
         if set(asked.signatures) != set(own.ask.sites):
             raise RefusedError(
-                f"{SERVER} wants to unmask {asked.context} with {len(asked.signatures)} "
+                f"{SERVER} wants to unmask {asked.question} with {len(asked.signatures)} "
                 f"signatures of {len(own.ask.sites)}; refused"
             )
         for site, signature in asked.signatures.items():
@@ -184,7 +177,7 @@ class SecureSite:
                 joined.roster.signing_keys[site].verify(signature, upload_content(own.stated))
             except InvalidSignature as error:
                 raise RefusedError(
-                    f"'{site}' did not sign the question and sites of {asked.context} that "
+                    f"'{site}' did not sign the question and sites of {asked.question} that "
                     "this site saw; refused"
                 ) from error
         shares = {
@@ -192,15 +185,15 @@ class SecureSite:
             for owner, sealed in asked.gone.items()
             if owner != self._name
         }
-        joined.ledger.note_unmask(asked.context, own.total)
+        self._journal.allow_unmask(joined.name, asked.question, own.total)
         return to_bytes(Unmasked(own.seed, shares))
 
-    def trace(self, message: object) -> bytes:
+    def trace(self, question: Question) -> bytes:
         """Tell what this site's masks add to the word that counts sites.
 
         An honest site's word is 1, so nothing is disclosed, and whoever masked wrongly is found.
         """
-        own, joined = self._known(from_bytes(message, Context, SERVER)), self._session()
+        own, joined = self._masked_answer(question), self._session()
         words = {
             other: mask_at(_pair_key(joined, other, own.stated), own.words - 1)
             for other in own.ask.sites
@@ -213,12 +206,12 @@ class SecureSite:
             raise RefusedError(f"{SERVER} asks for masked answers before all sites' keys")
         return self._joined
 
-    def _known(self, context: Context) -> Masked:
-        if context not in self._masked:
+    def _masked_answer(self, question: Question) -> Masked:
+        if question not in self._masked:
             raise RefusedError(
-                f"this site has no masked answer to {context}, attempt {context.attempt}; refused"
+                f"this site has no masked answer to {question}, attempt {question.attempt}; refused"
             )
-        return self._masked[context]
+        return self._masked[question]
 
     def _check_sites(self, sites: tuple[str, ...], joined: Joined) -> None:
         if len(sites) < self._terms.threshold:
@@ -271,8 +264,3 @@ class SecureSite:
 def _pair_key(joined: Joined, other: str, stated: bytes) -> bytes:
     """Return the key of the mask that two sites share."""
     return derived_key(joined.secrets[other], "pair", stated)
-
-
-def self_mask_key(seed: bytes) -> bytes:
-    """Return the key of a site's own mask."""
-    return derived_key(seed, "self")

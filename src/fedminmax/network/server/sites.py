@@ -1,0 +1,277 @@
+"""The sites as the server asks them: records go out and come back, and bytes exist only below.
+
+``PlainSites`` asks every site and reads each one's answer. ``server.masked_sites`` asks for masked
+totals, which read like the answers of one sender, "all sites". Whether the numbers can be true is
+for the server to check; here a message is only read.
+
+A site that was too late is left out for some rounds, and then asked again if it is connected.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar
+
+from torch import Tensor
+
+from fedminmax.core.bounds import RowLimits
+from fedminmax.core.messages import Census, Order, Sums
+from fedminmax.core.validation import LossSums
+from fedminmax.data.tables.encoding import Encoding, encoding_as_json
+from fedminmax.data.tables.site_summary import SiteSummary
+from fedminmax.methods.method import AnyMethod
+from fedminmax.metrics.sums import ScoreSums
+from fedminmax.network.secure.layouts import score_shape
+from fedminmax.network.server.transport import Attendance, Transport, gather
+from fedminmax.network.wire.codec import RefusedError, checked_bytes
+from fedminmax.network.wire.endpoints import Endpoint
+from fedminmax.network.wire.messages import (
+    counts_from_bytes,
+    curvature_from_bytes,
+    losses_from_bytes,
+    max_reply_bytes,
+    models_to_bytes,
+    order_to_bytes,
+    score_sums_from_bytes,
+    sums_from_bytes,
+    vector_to_bytes,
+)
+from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
+from fedminmax.network.wire.summary import summary_from_bytes
+
+RecordT = TypeVar("RecordT")
+
+
+@dataclass(frozen=True, eq=False)
+class Received(Generic[RecordT]):
+    """What each sender sent, why others sent nothing, and whose message could not be read.
+
+    ``absent`` are the sites that are not in a masked total, each with the reason.
+    """
+
+    records: Mapping[str, RecordT]
+    failures: Mapping[str, str] = field(default_factory=dict)
+    _: KW_ONLY
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why senders are without a record."""
+        return {**self.failures, **self.unreadable}
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """A sender's sums, the seconds it computed, and the bytes that came and went per site.
+
+    ``bytes_out`` are those that a site was sent besides the order.
+    """
+
+    sums: Sums
+    seconds: float
+    bytes_in: int
+    bytes_out: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class SentOrder:
+    """An order for one of the plan's runs: of a round, or of the proof that follows the run.
+
+    ``limits`` are what one row can do at its model. With ``validates`` replies have the losses on
+    validation rows.
+    """
+
+    run: int
+    method: AnyMethod[Any]
+    order: Order
+    census: Census
+    limits: RowLimits
+    _: KW_ONLY
+    proves: bool = False
+    validates: bool = False
+
+    @cached_property
+    def message(self) -> bytes:
+        """The order as it is sent; the same for all tries at a round."""
+        return order_to_bytes(self.order)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What is asked of a site."""
+        return Endpoint.CERTIFY if self.proves else Endpoint.ANSWER
+
+    @property
+    def payload(self) -> dict[str, object]:
+        """What a site gets."""
+        return {"run": self.run, "order": self.message}
+
+
+class Sites(Protocol):
+    """All that a server asks; ``senders`` are names of sites, or "all sites"."""
+
+    def prepare(self) -> Received[SiteSummary]:
+        """Send the plan, and return summaries of training rows."""
+        ...
+
+    def encode(self, encoding: Encoding, senders: Sequence[str]) -> Received[Tensor]:
+        """Send the encoding, and return rows by group; noisy sums under a privacy guarantee.
+
+        Where rows are set aside for validation, their counts follow those of the training rows.
+        """
+        ...
+
+    def curvature(self, directions: Tensor, senders: Sequence[str]) -> Received[Tensor]:
+        """Return each group's sum of x (x . v) for its own direction v."""
+        ...
+
+    def take_rate(self, rate: str, senders: Sequence[str]) -> Mapping[str, str]:
+        """Send the learning rate that the plan left open; return who did not take it, and why."""
+        ...
+
+    def away(self, number: int) -> dict[str, str]:
+        """Return the senders that are not asked in this round, each with the reason."""
+        ...
+
+    def ask(self, sent: SentOrder, senders: Sequence[str]) -> Received[Reply]:
+        """Send an order, and return the replies."""
+        ...
+
+    def validate(self, sent: SentOrder, senders: Sequence[str]) -> Received[LossSums]:
+        """Return the losses of the order's model on validation rows."""
+        ...
+
+    def measure(
+        self, members: Sequence[Tensor], encoding: Encoding, senders: Sequence[str]
+    ) -> Received[ScoreSums]:
+        """Return sums of the scores of each run's models on held-out rows."""
+        ...
+
+
+class PlainSites:
+    """Sites whose answers the server sees one by one.
+
+    Args:
+        plan: what is run.
+        transport: how the sites are reached.
+    """
+
+    def __init__(self, plan: NetworkPlan, transport: Transport) -> None:
+        self._plan = plan
+        self._transport = transport
+        self._attendance = Attendance(plan.site_rules)
+
+    def prepare(self) -> Received[SiteSummary]:
+        """Send the plan, and return summaries of training rows."""
+        schema = self._plan.schema
+        return self._ask_all(
+            self._plan.sites,
+            Endpoint.PREPARE,
+            {"plan": plan_to_bytes(self._plan)},
+            lambda message, site: summary_from_bytes(message, schema, site),
+        )
+
+    def encode(self, encoding: Encoding, senders: Sequence[str]) -> Received[Tensor]:
+        """Send the encoding, and return rows by group."""
+        numbers = len(encoding.groups) * (2 if self._plan.validation else 1)
+        return self._ask_all(
+            senders,
+            Endpoint.ENCODE,
+            {"encoding": encoding_as_json(encoding).encode()},
+            lambda message, site: counts_from_bytes(message, numbers, site),
+        )
+
+    def curvature(self, directions: Tensor, senders: Sequence[str]) -> Received[Tensor]:
+        """Return each group's sum of x (x . v) for its own direction v."""
+        length = directions.numel()
+        return self._ask_all(
+            senders,
+            Endpoint.CURVATURE,
+            {"directions": vector_to_bytes(directions.flatten())},
+            lambda message, site: curvature_from_bytes(message, length, site).reshape_as(
+                directions
+            ),
+        )
+
+    def take_rate(self, rate: str, senders: Sequence[str]) -> Mapping[str, str]:
+        """Send the learning rate that the plan left open; return who did not take it, and why."""
+        payload = {"rate": rate.encode()}
+        return gather(self._transport(senders, Endpoint.TAKE_RATE, payload)).failures
+
+    def away(self, number: int) -> dict[str, str]:
+        """Return the sites that are not asked in this round, each with the reason."""
+        return self._attendance.away(number)
+
+    def ask(self, sent: SentOrder, senders: Sequence[str]) -> Received[Reply]:
+        """Send an order, and read each reply as it arrives."""
+        number = sent.order.key.round
+        gone = self._attendance.find_gone(self._transport, senders, number)
+        failures = {site: f"{site} is not connected" for site in gone}
+        asked = [site for site in senders if site not in gone]
+        if not asked:
+            return Received({}, failures)
+        limit = max_reply_bytes(sent.method, sent.order.parameters, sent.census)
+        seconds = {site: self._attendance.seconds_for(site) for site in asked}
+        started, replies, unreadable = time.monotonic(), {}, {}
+        for answer in self._transport(asked, sent.endpoint, sent.payload, seconds):
+            site = answer.site
+            if answer.failure is not None:
+                failures[site] = answer.failure
+                if answer.late:
+                    self._attendance.missed(site, number)
+                continue
+            self._attendance.came(site, time.monotonic() - started)
+            try:
+                content = checked_bytes(answer.message, limit, site)
+                sums, took = sums_from_bytes(
+                    content,
+                    sent.order.parameters,
+                    groups=sent.census.groups,
+                    limit=limit,
+                    sender=site,
+                    validates=sent.validates,
+                )
+                replies[site] = Reply(sums, took, len(content))
+            except RefusedError as error:
+                unreadable[site] = str(error)
+        return Received(replies, failures, unreadable=unreadable)
+
+    def validate(self, sent: SentOrder, senders: Sequence[str]) -> Received[LossSums]:
+        """Return the losses of the order's model on validation rows."""
+        groups = sent.census.groups
+        return self._ask_all(
+            senders,
+            Endpoint.VALIDATE,
+            sent.payload,
+            lambda message, site: losses_from_bytes(message, groups, site),
+        )
+
+    def measure(
+        self, members: Sequence[Tensor], encoding: Encoding, senders: Sequence[str]
+    ) -> Received[ScoreSums]:
+        """Return sums of the scores of each run's models on held-out rows."""
+        lines, scores = score_shape(encoding, len(members))
+        return self._ask_all(
+            senders,
+            Endpoint.MEASURE,
+            {"models": models_to_bytes(members)},
+            lambda message, site: score_sums_from_bytes(message, lines, scores, site),
+        )
+
+    def _ask_all(
+        self,
+        sites: Sequence[str],
+        endpoint: Endpoint,
+        payload: Mapping[str, object],
+        read: Callable[[object, str], RecordT],
+    ) -> Received[RecordT]:
+        """Ask all of these, and read their answers in the order of the sites."""
+        answers = gather(self._transport(sites, endpoint, payload))
+        records, unreadable = {}, {}
+        for site in (site for site in sites if site in answers.messages):
+            try:
+                records[site] = read(answers.messages[site], site)
+            except RefusedError as error:
+                unreadable[site] = str(error)
+        return Received(records, answers.failures, unreadable=unreadable)
