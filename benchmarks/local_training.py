@@ -24,7 +24,7 @@ from fedminmax.core.task import Task
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.method import SiteData
-from fedminmax.training.per_site import add_up, answer, ask_in_turn
+from fedminmax.training.per_site import add_up, ask_in_turn, site_reply
 
 FEATURES = 20
 CLASSES = 2
@@ -92,7 +92,8 @@ def contestants(setting: Setting, cores: int) -> dict[str, Contestant]:
 
     def run(workers: Sequence[Workspace], threads: int) -> None:
         torch.set_num_threads(threads)
-        add_up(ask_in_turn(partial(answer, method, order), sites, workers))
+        replies = ask_in_turn(partial(site_reply, method, order), sites, workers)
+        add_up(reply for reply, _ in replies)
 
     return {
         "one worker": Contestant(lambda: run(workspaces[:1], cores)),

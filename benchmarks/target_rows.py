@@ -88,6 +88,6 @@ def _kilobytes(federation: Simulation, method: LocalMethod[Any]) -> tuple[float,
     """Return the size of a first round's reply and order."""
     census, start = federation.census, federation.initial_parameters
     order = method.order(method.init(start, census), RoundKey(0, 1))
-    total = federation.ask(method, order, census.occupied[:1])
+    total = federation.ask(method, order, census.occupied[:1]).total
     reply = sums_to_bytes(total, 0.0)
     return len(reply) / 1000, len(order_to_bytes(order)) / 1000

@@ -48,12 +48,12 @@ def test_both_gradients_are_unbiased_over_the_lots(
     weighted = estimator is GradientEstimator.WEIGHTED
     for chance, counts in all_draws(LAMBDA, draws) if weighted else [(1.0, LAMBDA)]:
         lots = torch.from_numpy(np.stack([counts, np.zeros(3)]))
-        total = federation.ask(method, replace(order, weights=lots), [0, 1, 2])
+        total = federation.ask(method, replace(order, weights=lots), [0, 1, 2]).total
         moved = method.update(state, total)
         step += chance * to_numpy(state.parameters - moved.parameters) / 0.1
     for chance, counts in all_draws(np.full(3, 1 / 3), draws):
         lots = torch.from_numpy(np.stack([np.zeros(3), counts]))
-        total = federation.ask(method, replace(order, weights=lots), [0, 1, 2])
+        total = federation.ask(method, replace(order, weights=lots), [0, 1, 2]).total
         moved = method.update(state, total)
         ascent += chance * (to_numpy(moved.weights) - LAMBDA) / 1e-3
     np.testing.assert_allclose(step, gradient, atol=1e-12)
@@ -81,8 +81,8 @@ def test_all_rows_of_every_domain_give_the_step_of_afl_to_the_bit() -> None:
             weights=afl.weights,
         )
         key, everyone = RoundKey(0, done.number), [0, 1, 2]
-        one = federation.ask(stochastic, stochastic.order(state, key), everyone)
-        other = federation.ask(exact, exact.order(afl, key), everyone)
+        one = federation.ask(stochastic, stochastic.order(state, key), everyone).total
+        other = federation.ask(exact, exact.order(afl, key), everyone).total
         assert torch.equal(one.step, other.step)
         assert one.scale == other.scale
         assert one.gradient_evaluations == other.gradient_evaluations == 15
@@ -129,7 +129,7 @@ def test_the_batch_of_the_loss_is_independent_of_that_of_the_gradient() -> None:
     state = initial_progress(federation, method).state
     pairs: Counter[tuple[int, int]] = Counter()
     for number in range(draws):
-        reply = federation.ask(method, method.order(state, RoundKey(0, number)), [0])
+        reply = federation.ask(method, method.order(state, RoundKey(0, number)), [0]).total
         of_gradient = targets.index(-float(reply.step[0]))
         of_loss = targets.index(float(torch.sqrt(2 * reply.site_loss[0])))
         pairs[of_gradient, of_loss] += 1
@@ -145,7 +145,7 @@ def test_only_drawn_sites_take_a_gradient_and_once_per_draw() -> None:
     for number in range(10):
         order = method.order(state, RoundKey(0, number))
         for site, times in enumerate(order.weights[0].tolist()):
-            reply = federation.ask(method, order, [site])
+            reply = federation.ask(method, order, [site]).total
             assert reply.gradient_evaluations == 2 * times
             assert reply.scale == times
             assert bool(reply.step.any()) == (times > 0)

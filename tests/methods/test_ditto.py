@@ -114,7 +114,7 @@ def test_a_personal_model_ends_at_its_regularised_optimum(pull: float) -> None:
     start = initial_progress(federation, method)
     order, kept = method.order(start.state, RoundKey(0, 1)), start.kept
     for _ in range(8):
-        _, kept = federation.ask_keeping(method, order, [0, 1, 2], kept)
+        kept = federation.ask(method, order, [0, 1, 2], kept).kept
     theta = np.full(2, 0.5)
     for own, (x, y, _) in zip(to_numpy(kept), sites, strict=True):
         features, targets = to_numpy(x), to_numpy(y)

@@ -106,7 +106,7 @@ def test_v_is_unbiased_for_the_risks_at_the_snapshot(draws: int) -> None:
     ascent = np.zeros(3)
     for chance, counts in all_draws(EVEN, draws):
         order = replace(question, weights=torch.from_numpy(counts))
-        moved = method.update_again(state, federation.ask(method, order, [0, 1, 2]))
+        moved = method.update_again(state, federation.ask(method, order, [0, 1, 2]).total)
         ascent += chance * (to_numpy(moved.weights) - LAMBDA) / rate
     risks = risks_at(to_numpy(snapshot))
     np.testing.assert_allclose(ascent, risks - risks.mean(), atol=1e-10)
@@ -122,7 +122,7 @@ def test_a_drawn_site_tells_the_loss_of_a_uniformly_drawn_batch() -> None:
     for number in range(draws):
         question = method.ask_again(asked, RoundKey(0, number))
         assert question is not None
-        reply = federation.ask(method, question, [0])
+        reply = federation.ask(method, question, [0]).total
         told[float(reply.site_loss[0])] += 1
     assert set(told) == {0.5, 2.0, 8.0}
     spread = (draws * 2 / 9) ** 0.5

@@ -58,7 +58,7 @@ def mean_loss(problem: Problem, theta: Vector, x: Vector, y: Labels) -> float:
 def first_replies(method: FCFL, problem: Problem) -> tuple[Sums, ...]:
     federation = problem.federation()
     order = method.order(initial_progress(federation, method).state, RoundKey(0, 1))
-    return federation.ask_each(method, order, range(len(problem.sites)))
+    return federation.ask(method, order, range(len(problem.sites))).each
 
 
 @pytest.mark.parametrize("parity", list(Parity))
@@ -197,9 +197,9 @@ def fair_or_accurate(sites: int = 2, rows: int = 200) -> Simulation:
 def site_values(federation: Simulation, parameters: torch.Tensor) -> Vector:
     """Each site's loss and disparity of these parameters over all its rows."""
     order = FULL.order(initial_progress(federation, FULL).state, RoundKey(0, 1))
-    replies = federation.ask_each(
+    replies = federation.ask(
         FULL, replace(order, parameters=parameters), range(federation.census.sites)
-    )
+    ).each
     return np.stack([to_numpy(reply.statistics) for reply in replies])
 
 

@@ -63,9 +63,9 @@ def test_a_full_step_descends_the_pooled_objective(parity: Parity, problem: Prob
     method = FedGFT(1.7, parity, learning_rate=0.3, epochs=1, batch_size=None)
     federation, everyone = problem.federation(), range(len(problem.sites))
     start = initial_progress(federation, method).state
-    first = federation.ask(method, method.order(start, RoundKey(0, 1)), everyone)
+    first = federation.ask(method, method.order(start, RoundKey(0, 1)), everyone).total
     informed = replace(method.update(start, first), parameters=start.parameters)
-    second = federation.ask(method, method.order(informed, RoundKey(0, 2)), everyone)
+    second = federation.ask(method, method.order(informed, RoundKey(0, 2)), everyone).total
     moved = method.update(informed, second).parameters
 
     theta = torch.from_numpy(problem.start).requires_grad_()

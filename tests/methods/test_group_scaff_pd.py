@@ -257,12 +257,12 @@ def test_a_round_is_two_questions_and_counts_all_gradients() -> None:
     assert method.ask_again(state, key) is None
     first = method.order(state, key)
     assert first.phase == 0
-    half_way = method.update(state, federation.ask(method, first, [0, 1, 2, 3]))
+    half_way = method.update(state, federation.ask(method, first, [0, 1, 2, 3]).total)
     second = method.ask_again(half_way, key)
     assert second is not None
     assert second.phase == 1
     assert torch.equal(second.parameters, state.parameters)
-    ended = method.update_again(half_way, federation.ask(method, second, [0, 1, 2, 3]))
+    ended = method.update_again(half_way, federation.ask(method, second, [0, 1, 2, 3]).total)
     assert method.ask_again(ended, key) is None
 
 

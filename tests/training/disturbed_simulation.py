@@ -26,7 +26,7 @@ def disturbed_members(folder: Path, plan: NetworkPlan, arrives: Arrives) -> Tens
     for number in range(1, plan.runs[0].rounds + 1):
         order = method.order(state, RoundKey(plan.seed, number))
         replies = [
-            arrives(number, site, federation.ask(method, order, [place]))
+            arrives(number, site, federation.ask(method, order, [place]).total)
             for place, site in enumerate(plan.sites)
         ]
         state = method.update(state, add_up([reply for reply in replies if reply is not None]))

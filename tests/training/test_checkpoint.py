@@ -214,7 +214,7 @@ def test_a_run_in_which_all_groups_played_does_not_go_on_without_some(tmp_path: 
     assert again.progress.state.playable.tolist() == [True, False]
 
 
-@pytest.mark.parametrize("left_out", ["game.rows", "game.values", "kept", "state.playable"])
+@pytest.mark.parametrize("left_out", ["identity.rows", "identity.values", "kept", "state.playable"])
 def test_a_checkpoint_without_one_of_its_fields_is_refused(left_out: str, tmp_path: Path) -> None:
     """What cannot be compared with this run is not trusted."""
     (done,) = train(PROBLEM.federation(), METHOD, rounds=1)
@@ -242,7 +242,7 @@ def foreign_contents() -> dict[str, object]:
         "a sparse tensor": flat | {"state.weights": done.weights.to_sparse()},
         "no number of rounds": flat | {"round": -1, "iterates.rounds": -1},
         "two numbers of rounds": flat | {"round": 7},
-        "a game that is no text": flat | {"game.rows": 5},
+        "a game that is no text": flat | {"identity.rows": 5},
         "parameters that are no numbers": flat | {"state.parameters": nothing},
     }
 

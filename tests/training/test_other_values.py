@@ -88,7 +88,7 @@ def test_the_same_rows_in_another_order_with_other_last_bits_go_on(tmp_path: Any
 
 def unseen(progress: Progress[Any]) -> Progress[Any]:
     """As a server has it that does not see rows."""
-    return replace(progress, game=replace(progress.game, values=""))
+    return replace(progress, identity=replace(progress.identity, values=""))
 
 
 @pytest.mark.parametrize("loss", [cross_entropy_loss, squared_error_loss])

@@ -123,11 +123,11 @@ def test_no_row_changes_an_answer_by_more_than_the_noise_is_planned_for(
         ),
     ]
     found = []
-    answers = [before.ask(method, order, (0,)) for method, order, _ in cases]
+    answers = [before.ask(method, order, (0,)).total for method, order, _ in cases]
     for other in neighbours(rows):
         after = federation_of(other, kind=kind, loss=loss)
         for (method, order, most), own in zip(cases, answers, strict=True):
-            total = after.ask(method, order, (0,))
+            total = after.ask(method, order, (0,)).total
             step = (total.step - own.step).norm() / most
             losses = (centred(total, max_loss) - centred(own, max_loss)).norm() / (0.5 * max_loss)
             found.append(math.hypot(float(step), SMALL_PART * float(losses)))
@@ -167,7 +167,7 @@ def test_no_site_changes_an_answer_by_more_than_the_noise_is_planned_for() -> No
             federation = Simulation(model_of("linear"), brier_loss, sites, privacy=promise)
             state = initial_progress(federation, method).state
             order = replace(method.order(state, RoundKey(0, 1)), weights=torch.ones(3).double())
-            totals.append(federation.ask(method, order, (0,)))
+            totals.append(federation.ask(method, order, (0,)).total)
         for one in totals:
             for two in totals:
                 # Neither of the two is the empty site, so twice the sensitivity is between them.
@@ -201,7 +201,7 @@ def test_noise_differs_by_round_seed_method_and_key_and_can_be_repeated() -> Non
         federation = Simulation(
             model_of("linear"), brier_loss, [rows], privacy=PROMISE, noise_key=key
         )
-        return federation.ask(method, Order(moment, theta, torch.zeros(0)), (0,)).step
+        return federation.ask(method, Order(moment, theta, torch.zeros(0)), (0,)).total.step
 
     own = step(b"a", RoundKey(0, 1))
     assert torch.equal(own, step(b"a", RoundKey(0, 1)))
@@ -251,7 +251,9 @@ def test_an_audit_with_a_canary_stays_below_the_promise_unless_noise_is_missing(
         steps.append(
             torch.stack(
                 [
-                    federation.ask(FAST, Order(RoundKey(seed, 1), theta, torch.zeros(0)), (0,)).step
+                    federation.ask(
+                        FAST, Order(RoundKey(seed, 1), theta, torch.zeros(0)), (0,)
+                    ).total.step
                     for seed in range(300)
                 ]
             )
@@ -336,7 +338,9 @@ def asked(**changes: object) -> Simulation:
         (lambda: train(asked(), AFL(0.1), rounds=3), "AFL cannot keep a privacy guarantee"),
         (lambda: train(asked(), FedAvg(), rounds=3), 'with unit = "row"; choose fedminmax-fast'),
         (
-            lambda: asked().ask(FAST, Order(RoundKey(0, 4), torch.zeros(6), torch.zeros(0)), (0,)),
+            lambda: (
+                asked().ask(FAST, Order(RoundKey(0, 4), torch.zeros(6), torch.zeros(0)), (0,)).total
+            ),
             "round 4 is beyond the 3 rounds",
         ),
         (

@@ -21,9 +21,8 @@ from fedminmax.methods.method import (
     SiteData,
     asks_again,
     lets_sites_keep,
-    needs_each_reply,
 )
-from fedminmax.training.per_site import NOTHING, add_up, answer
+from fedminmax.training.per_site import NOTHING, add_up, site_reply
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def message_bytes(
     if asks_again(method):
         state = method.update(state, add_up([reply]))
         while (request := method.ask_again(state, key)) is not None:
-            reply = answer(method, request, site, workspace)
+            reply, _ = site_reply(method, request, site, workspace)
             down, up = down + len(order_to_bytes(request)), up + len(sums_to_bytes(reply, 0.0))
             state = method.update_again(state, add_up([reply]))
     return MessageBytes(down, up)
@@ -122,7 +121,4 @@ def _reply(method: AnyMethod[Any], order: Order, site: SiteData, workspace: Work
     """Return the reply to a round's first request, whatever the method's kind."""
     if lets_sites_keep(method):
         site = replace(site, kept=method.start_keeping(order.parameters))
-        return method.local_and_keep(order, site, workspace)[0]
-    if needs_each_reply(method):
-        return method.local(order, site, workspace)
-    return answer(method, order, site, workspace)
+    return site_reply(method, order, site, workspace)[0]

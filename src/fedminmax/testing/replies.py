@@ -13,12 +13,7 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.validation import LossSums
 from fedminmax.methods.card import Pace, Weights
 from fedminmax.methods.method import (
-    KeepingMethod,
-    StateT,
-    SumsMethod,
-    VectorMethod,
     asks_again,
-    lets_sites_keep,
     needs_each_reply,
     takes_one_step,
 )
@@ -34,8 +29,9 @@ from fedminmax.network.wire.messages import (
 )
 from fedminmax.testing.case import Case, Method, require, require_close, require_equal
 from fedminmax.testing.problems import Problem, Rows, four_sites, softmax_problem, three_sites
-from fedminmax.training.per_site import add_up
+from fedminmax.training.per_site import NOTHING, add_up
 from fedminmax.training.progress import initial_progress
+from fedminmax.training.protocol import Replies
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
 
@@ -189,13 +185,9 @@ def _check_sum(case: Case, total: Sums, parts: list[Sums]) -> None:
 
 
 def _ask(federation: Simulation, method: Method, order: Order, participants: list[int]) -> Sums:
-    """Ask a method's first question, whatever its kind, and add up the replies."""
-    if needs_each_reply(method):
-        return add_up(federation.ask_each(method, order, participants))
-    if lets_sites_keep(method):
-        kept = initial_progress(federation, method).kept
-        return federation.ask_keeping(method, order, participants, kept)[0]
-    return federation.ask(method, order, participants)
+    """Ask a method's first question, and add up the replies."""
+    kept = initial_progress(federation, method).kept
+    return federation.ask(method, order, participants, kept).total
 
 
 def check_the_network_takes_its_replies(case: Case) -> None:
@@ -235,39 +227,20 @@ class _OverBytes:
         """Return the model with these parameters."""
         return self._inner.model(parameters)
 
-    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
-        """Add up the replies."""
-        return add_up(
-            [
-                self._read(method, order, number, self._inner.ask(method, _sent(order), [number]))
-                for number in participants
-            ]
-        )
-
-    def ask_each(
-        self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
-    ) -> tuple[Sums, ...]:
-        """Return the replies."""
-        return tuple(
-            self._read(
-                method, order, number, self._inner.ask_each(method, _sent(order), [number])[0]
-            )
-            for number in participants
-        )
-
-    def ask_keeping(
+    def ask(
         self,
-        method: KeepingMethod[StateT],
+        method: Method,
         order: Order,
         participants: Sequence[int],
-        kept: Tensor,
-    ) -> tuple[Sums, Tensor]:
-        """Add up the replies; what sites keep does not travel."""
-        replies = []
+        kept: Tensor = NOTHING,
+    ) -> Replies:
+        """Read each reply from bytes; what sites keep does not travel."""
+        each = []
         for number in participants:
-            reply, kept = self._inner.ask_keeping(method, _sent(order), [number], kept)
-            replies.append(self._read(method, order, number, reply))
-        return add_up(replies), kept
+            replies = self._inner.ask(method, _sent(order), [number], kept)
+            each.append(self._read(method, order, number, replies.total))
+            kept = replies.kept
+        return Replies(add_up(each), tuple(each), kept)
 
     def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
         """Return the losses on validation rows."""

@@ -26,11 +26,11 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import atomic_write
 from fedminmax.methods.method import AnyMethod, StateT
 from fedminmax.training.progress import Progress, initial_progress
-from fedminmax.training.protocol import Federation, Game, check_same_game
+from fedminmax.training.protocol import Federation, RunIdentity, check_same_run
 from fedminmax.training.train import Round, train
 
 DIGEST_BYTES = 32
-GAME_PREFIX = "game."
+IDENTITY_PREFIX = "identity."
 RecordT = TypeVar("RecordT")
 Leaf = Tensor | int | float | str
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
@@ -124,10 +124,11 @@ def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
     flat = _read_flat(payload, path)
     for name in sorted(flat.keys() ^ pack(template).keys()):
         raise InputError(f"{path} is of another model or method (only one has '{name}')")
-    game = Game(**{field.name: str(flat[GAME_PREFIX + field.name]) for field in fields(Game)})
-    check_same_game(game, template.game, f"{path} is of another run")
+    names = [field.name for field in fields(RunIdentity)]
+    identity = RunIdentity(**{name: str(flat[IDENTITY_PREFIX + name]) for name in names})
+    check_same_run(identity, template.identity, f"{path} is of another run")
     # They may differ in their last digits.
-    flat[f"{GAME_PREFIX}values"] = template.game.values
+    flat[f"{IDENTITY_PREFIX}values"] = template.identity.values
     progress = unpack(flat, template, str(path))
     finite = bool(torch.isfinite(progress.state.parameters).all())
     if progress.round < 0 or progress.round != progress.iterates.rounds or not finite:

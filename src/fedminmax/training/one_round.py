@@ -15,20 +15,19 @@ from torch import Tensor
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.messages import Census, RoundKey, Sums, all_finite
 from fedminmax.core.randomness import Purpose, numpy_stream
+from fedminmax.methods.card import Pace, pace_of
 from fedminmax.methods.method import (
     AnyMethod,
     StateT,
     asks_again,
-    lets_sites_keep,
     needs_each_reply,
     rate_of,
 )
-from fedminmax.training.per_site import add_up
 from fedminmax.training.protocol import Federation
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome(Generic[StateT]):
+class RoundResult(Generic[StateT]):
     """The result of a round: the sum of the first replies, the new state, the sites' state."""
 
     total: Sums
@@ -45,32 +44,25 @@ def run_round(
     kept: Tensor,
     key: RoundKey,
     participants: Sequence[int],
-) -> Outcome[StateT]:
+) -> RoundResult[StateT]:
     """Send all requests of the round; refuse results that are not finite."""
-    order = method.order(state, key)
+    replies = federation.ask(method, method.order(state, key), participants, kept)
+    total = replies.total
+    _check_sums(total, method, key, federation.group_names)
     if needs_each_reply(method):
-        replies = federation.ask_each(method, order, participants)
-        total = add_up(replies)
-        _check_sums(total, method, key, federation.group_names)
-        state = method.update_from_each(state, replies)
-    elif lets_sites_keep(method):
-        total, kept = federation.ask_keeping(method, order, participants, kept)
-        _check_sums(total, method, key, federation.group_names)
-        state = method.update(state, total)
+        state = method.update_from_each(state, replies.each)
     else:
-        total = federation.ask(method, order, participants)
-        _check_sums(total, method, key, federation.group_names)
         state = method.update(state, total)
     evaluations = total.gradient_evaluations
     if asks_again(method):
         while (request := method.ask_again(state, key)) is not None:
-            more = federation.ask(method, request, participants)
+            more = federation.ask(method, request, participants).total
             _check_sums(more, method, key, federation.group_names)
             state = method.update_again(state, more)
             evaluations += more.gradient_evaluations
     if not all_finite(state.parameters):
         raise _diverged(method, key, "a parameter")
-    return Outcome(total, state, kept, evaluations)
+    return RoundResult(total, state, replies.kept, evaluations)
 
 
 def draw_participants(census: Census, participation: float, key: RoundKey) -> tuple[int, ...]:
@@ -113,9 +105,6 @@ def _check_sums(
 
 
 def _diverged(method: AnyMethod[StateT], key: RoundKey, what: str) -> DivergedError:
-    # Imported here, because it loads all methods, and only an error needs it.
-    from fedminmax.methods.card import Pace, pace_of
-
     # A method that looks ahead adapts its steps; its rate is only that of the first one, if at all.
     cure = "scale the features"
     if pace_of(method) is not Pace.LOOK_AHEAD:

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from fedminmax.core.messages import Order, Reveals, RoundKey, Sums, zero_sums
 from fedminmax.core.one_step import weighted_gradient
@@ -20,10 +21,11 @@ from fedminmax.core.randomness import Purpose, globally_seeded
 from fedminmax.core.workers import worker_pool
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.method import (
+    AnyMethod,
     OneStepMethod,
     SiteData,
     StateT,
-    SumsMethod,
+    lets_sites_keep,
     rate_of,
     takes_one_step,
 )
@@ -33,14 +35,18 @@ ReplyT = TypeVar("ReplyT")
 NOTHING = torch.zeros(0, dtype=torch.float64)
 
 
-def answer(method: SumsMethod[StateT], order: Order, site: SiteData, workspace: Workspace) -> Sums:
-    """Return one site's reply."""
+def site_reply(
+    method: AnyMethod[StateT], order: Order, site: SiteData, workspace: Workspace
+) -> tuple[Sums, Tensor]:
+    """Return one site's reply, and its private state afterwards, whatever the method's kind."""
     if takes_one_step(method):
-        return one_step_answer(method, order, site, workspace)
-    return method.local(order, site, workspace)
+        return _one_step_reply(method, order, site, workspace), site.kept
+    if lets_sites_keep(method):
+        return method.local_and_keep(order, site, workspace)
+    return method.local(order, site, workspace), site.kept
 
 
-def one_step_answer(
+def _one_step_reply(
     method: OneStepMethod[StateT], order: Order, site: SiteData, workspace: Workspace
 ) -> Sums:
     """Take one full-batch gradient step on this site's rows."""

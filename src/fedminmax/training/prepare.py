@@ -6,7 +6,7 @@ A site is three tensors or arrays, a torch data set, or a data frame with named 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -33,26 +33,12 @@ from fedminmax.data.strata import set_aside
 from fedminmax.methods.shared.checks import check_whole
 from fedminmax.training.value_marks import value_marks
 
-Holding = Sequence[Tensor | NDArray[Any]] | Dataset[Any] | Frame
-
-
+SiteInput = Sequence[Tensor | NDArray[Any]] | Dataset[Any] | Frame
 """One site's ``(x, y, group)``, or a data set whose rows are that, or a data frame."""
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
-    """Sites, validation rows and names of groups as a user gives them."""
-
-    sites: Iterable[Holding]
-    validation: float | Iterable[Holding]
-    _: KW_ONLY
-    target: str | None
-    group: str | Sequence[str] | None
-    group_names: Sequence[str] | None
-
-
-@dataclass(frozen=True, eq=False)
-class SortedRows:
+class PreparedRows:
     """Each site's training and validation rows, training rows by site and group, and names."""
 
     sites: list[Examples]
@@ -68,13 +54,20 @@ class SortedRows:
         return torch.stack(cells)
 
 
-def sorted_rows(
-    given: Given, like: Tensor, seed: int, *, minimum_group: int, small: SmallGroupRule
-) -> SortedRows:
+def prepare_rows(
+    sites: Iterable[SiteInput],
+    validation: float | Iterable[SiteInput],
+    like: Tensor,
+    *,
+    target: str | None,
+    group: str | Sequence[str] | None,
+    group_names: Sequence[str] | None,
+    seed: int,
+    minimum_group: int,
+    small: SmallGroupRule,
+) -> PreparedRows:
     """Check and convert what was given; set validation rows aside, and merge small groups."""
-    sites, validation, group_names = _without_frames(
-        given.sites, given.validation, given.target, given.group, given.group_names
-    )
+    sites, validation, group_names = _without_frames(sites, validation, target, group, group_names)
     train, set_aside_rows = _with_validation(_examples_of(sites, like), validation, seed, like)
     names = _checked_names(group_names)
     counts = _count_rows(train, names)
@@ -85,10 +78,10 @@ def sorted_rows(
         raise InputError(f"small = {small!r}; give SmallGroupRule.BY_SIZE, MERGE or INCLUDE")
     merged = groups_to_merge(counts.sum(dim=0).tolist(), minimum_group, small)
     if not merged:
-        return SortedRows(train, set_aside_rows, counts, names)
+        return PreparedRows(train, set_aside_rows, counts, names)
     number_of = torch.tensor(numbers_after_merging(len(names), merged))
     names = names_after_merging(names, merged)
-    return SortedRows(
+    return PreparedRows(
         _renumbered(train, number_of),
         _renumbered(set_aside_rows, number_of),
         counts.new_zeros(len(counts), len(names)).index_add_(1, number_of, counts),
@@ -97,12 +90,12 @@ def sorted_rows(
 
 
 def _without_frames(
-    sites: Iterable[Holding],
-    validation: float | Iterable[Holding],
+    sites: Iterable[SiteInput],
+    validation: float | Iterable[SiteInput],
     target: str | None,
     group: str | Sequence[str] | None,
     group_names: Sequence[str] | None,
-) -> tuple[Iterable[Holding], float | Iterable[Holding], Sequence[str] | None]:
+) -> tuple[Iterable[SiteInput], float | Iterable[SiteInput], Sequence[str] | None]:
     """Turn data frames into arrays; return sites, validation rows and names of groups."""
     _check_list(sites)
     given: list[Any] = list(sites)
@@ -124,7 +117,7 @@ def _without_frames(
     return rows, rows_aside if others else validation, names
 
 
-def _examples_of(sites: Iterable[Holding], like: Tensor, owner: str = "site") -> list[Examples]:
+def _examples_of(sites: Iterable[SiteInput], like: Tensor, owner: str = "site") -> list[Examples]:
     """Check each site's (x, y, group), in the precision and on the device of ``like``."""
     _check_list(sites)
     # Cast first: a finite number may overflow in the model's precision.
@@ -204,7 +197,7 @@ def _renumbered(sites: list[Examples], number_of: Tensor) -> list[Examples]:
 
 
 def _with_validation(
-    sites: list[Examples], validation: float | Iterable[Holding], seed: int, like: Tensor
+    sites: list[Examples], validation: float | Iterable[SiteInput], seed: int, like: Tensor
 ) -> tuple[list[Examples], list[Examples]]:
     """Return the sites' training rows, and their validation rows: a share of them, or given."""
     check_whole("Simulation", minimum=0, seed=seed)
@@ -235,7 +228,7 @@ def _check_validation_groups(validation: list[Examples], groups: int) -> None:
 
 
 def census_of(
-    rows: SortedRows, classes: int, linear: LinearStructure | None, minimum_group: int
+    rows: PreparedRows, classes: int, linear: LinearStructure | None, minimum_group: int
 ) -> Census:
     """Count the rows, and add what tells their values apart and bounds rounding errors."""
     groups = rows.counts.shape[1]
@@ -263,7 +256,7 @@ def row_lengths_of(sites: list[Examples], groups: int) -> Tensor:
     return squares.sqrt()
 
 
-def _cast(rows: Holding, like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tensor]:
+def _cast(rows: SiteInput, like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tensor]:
     """Move a site's tensors to the model's device, floating-point ones to its precision.
 
     They are detached: training needs gradients only in the model.

@@ -35,11 +35,10 @@ from fedminmax.methods.card import check_private_unit
 from fedminmax.methods.method import (
     AnyMethod,
     StateT,
-    SumsMethod,
     rate_of,
     takes_one_step,
 )
-from fedminmax.training.prepare import SortedRows
+from fedminmax.training.prepare import PreparedRows
 
 EVERYBODY = torch.tensor([0])
 
@@ -92,7 +91,7 @@ def rate_from_census(mechanism: Mechanism, census: Census, loss: Loss) -> str:
     return rounded_rate(rate_for_eigenvalue(loss, largest, linear=True, ridge=linear.ridge))
 
 
-def hide(privacy: Privacy, task: Task, rows: SortedRows, *, exact: Census, key: bytes) -> Hidden:
+def hide(privacy: Privacy, task: Task, rows: PreparedRows, *, exact: Census, key: bytes) -> Hidden:
     """Plan the noise, and add it to all that the server gets to know before the first round."""
     if not isinstance(privacy, Privacy):
         raise InputError(f"privacy = {privacy!r}; give a Privacy")
@@ -177,7 +176,7 @@ def check_round(hidden: Hidden, method: AnyMethod[StateT], order: Order) -> None
 
 def hidden_total(
     hidden: Hidden,
-    method: SumsMethod[StateT],
+    method: AnyMethod[StateT],
     order: Order,
     replies: Iterable[Sums],
     ridge: float,

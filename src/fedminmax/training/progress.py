@@ -20,7 +20,7 @@ from fedminmax.methods.method import (
 )
 from fedminmax.methods.shared.checks import check_share, check_whole, checked_method
 from fedminmax.training.one_round import with_rate_of
-from fedminmax.training.protocol import Federation, Game, game_of
+from fedminmax.training.protocol import Federation, RunIdentity, identity_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +28,12 @@ class Progress(Generic[StateT]):
     """The complete state of a run: saving and resuming it equals never having stopped.
 
     ``method`` is the method with all its settings: a run can only be resumed with the same method,
-    game, seed and participation. ``kept`` is the sites' private state, one row each (in a
+    federation, seed and participation. ``kept`` is the sites' private state, one row each (in a
     simulation; on a real network it stays with them); empty for most methods.
     """
 
     method: str
-    game: Game
+    identity: RunIdentity
     _: KW_ONLY
     seed: int
     participation: float
@@ -73,7 +73,7 @@ def initial_progress(
         kept = method.start_keeping(initial).repeat(federation.census.sites, 1)
     return Progress(
         settings_of(repr(method)),
-        game_of(federation),
+        identity_of(federation),
         seed=int(seed),
         participation=float(participation),
         round=0,

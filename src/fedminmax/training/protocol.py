@@ -1,8 +1,8 @@
 """What the round loop needs from a federation, wherever its sites are, and what defines a run.
 
-A run can be resumed only with the same rows, groups and model, which ``Game`` stores as digests.
-The values of rows are compared up to rounding, by a few numbers of each group, where the server
-sees rows. The initial model is not part of it: it is not needed after the first round.
+A run can be resumed only with the same rows, groups and model, of which ``RunIdentity`` has
+digests. The values of rows are compared up to rounding, by a few numbers of each group, where the
+server sees rows. The initial model is not part of it: it is not needed after the first round.
 """
 
 import hashlib
@@ -15,8 +15,22 @@ from torch import Tensor, nn
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.validation import LossSums
-from fedminmax.methods.method import KeepingMethod, StateT, SumsMethod, VectorMethod
+from fedminmax.methods.method import AnyMethod, StateT
+from fedminmax.training.per_site import NOTHING
 from fedminmax.training.value_marks import are_same, as_text
+
+
+@dataclass(frozen=True, eq=False)
+class Replies:
+    """What a request brought back, in the sites' order.
+
+    ``each`` has the single replies if the method needs them, and ``kept`` the sites' private state
+    afterwards (in a simulation; on a real network it stays with them, and this is as it was).
+    """
+
+    total: Sums
+    each: tuple[Sums, ...] = ()
+    kept: Tensor = NOTHING
 
 
 class Federation(Protocol):
@@ -61,39 +75,29 @@ class Federation(Protocol):
         """Return a copy of the model with these parameters, ready to predict."""
         ...
 
-    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
-        """Send the order to these sites and sum their replies, in the sites' order.
+    def ask(
+        self,
+        method: AnyMethod[StateT],
+        order: Order,
+        participants: Sequence[int],
+        kept: Tensor = NOTHING,
+    ) -> Replies:
+        """Send the order to these sites; ``kept`` is all sites' private state, one row each.
 
         Replies to a round's first request include the losses on validation rows, if there are any.
         """
-        ...
-
-    def ask_each(
-        self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
-    ) -> tuple[Sums, ...]:
-        """Send the order to these sites and return their replies, in the sites' order."""
         ...
 
     def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
         """Request only the losses of the order's model on these sites' validation rows."""
         ...
 
-    def ask_keeping(
-        self,
-        method: KeepingMethod[StateT],
-        order: Order,
-        participants: Sequence[int],
-        kept: Tensor,
-    ) -> tuple[Sums, Tensor]:
-        """Sum the replies; also return all sites' private state, one row each."""
-        ...
-
 
 @dataclass(frozen=True)
-class Game:
-    """One digest for each part that must not change; a run can only be resumed in the same game.
+class RunIdentity:
+    """One digest for each part that must not change while a run is resumed.
 
-    ``values`` are numbers, or empty (see ``federation.value_marks``).
+    ``values`` are numbers, or empty (see ``training.value_marks``).
     """
 
     groups: str
@@ -112,10 +116,10 @@ MISMATCHES = {
 }
 
 
-def game_of(federation: Federation) -> Game:
-    """Return the game of a run in this federation."""
+def identity_of(federation: Federation) -> RunIdentity:
+    """Return what identifies a run in this federation."""
     census = federation.census
-    return Game(
+    return RunIdentity(
         groups=_digest(federation.group_names),
         model=_digest(_model_of(federation)),
         rows=_digest((census.counts.tolist(), census.classes, federation.validation_rows.tolist())),
@@ -124,9 +128,9 @@ def game_of(federation: Federation) -> Game:
     )
 
 
-def check_same_game(before: Game, now: Game, refusal: str) -> None:
+def check_same_run(before: RunIdentity, now: RunIdentity, refusal: str) -> None:
     """Refuse to resume with other groups, another model or other row counts."""
-    for field in fields(Game):
+    for field in fields(RunIdentity):
         old, new = getattr(before, field.name), getattr(now, field.name)
         if not (are_same(old, new) if field.name == "values" else old == new):
             raise InputError(

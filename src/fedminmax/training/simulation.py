@@ -1,6 +1,6 @@
 """The federation in this process: simulation, and the reference for any other federation."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
@@ -33,11 +33,11 @@ from fedminmax.core.validation import NO_LOSSES, LossSums, sum_losses
 from fedminmax.core.workers import work_size_of
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.methods.method import (
-    KeepingMethod,
+    AnyMethod,
     SiteData,
     StateT,
-    SumsMethod,
-    VectorMethod,
+    lets_sites_keep,
+    needs_each_reply,
     sums_over_rows,
     takes_one_step,
 )
@@ -47,8 +47,8 @@ from fedminmax.training.model_checks import (
     contrasting_rows,
     draws_random_numbers,
 )
-from fedminmax.training.per_site import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
-from fedminmax.training.prepare import Given, Holding, census_of, sorted_rows
+from fedminmax.training.per_site import NOTHING, add_up, ask_in_turn, seeded, site_reply
+from fedminmax.training.prepare import SiteInput, census_of, prepare_rows
 from fedminmax.training.private import (
     Hidden,
     check_draws_nothing,
@@ -56,6 +56,7 @@ from fedminmax.training.private import (
     hidden_total,
     hide,
 )
+from fedminmax.training.protocol import Replies
 
 
 class Simulation:
@@ -103,7 +104,7 @@ class Simulation:
         self,
         model: nn.Module,
         loss: Loss,
-        sites: Iterable[Holding],
+        sites: Iterable[SiteInput],
         *,
         target: str | None = None,
         group: str | Sequence[str] | None = None,
@@ -113,7 +114,7 @@ class Simulation:
         reveals: Reveals = Reveals.OWN_VECTOR,
         minimum_group: int = 0,
         small: SmallGroupRule = SmallGroupRule.BY_SIZE,
-        validation: float | Iterable[Holding] = 0.0,
+        validation: float | Iterable[SiteInput] = 0.0,
         seed: int = 0,
         privacy: Privacy | None = None,
         noise_key: bytes | None = None,
@@ -125,8 +126,17 @@ class Simulation:
         start = self._task.initial_parameters
         if not isinstance(reveals, Reveals):
             raise InputError(f"reveals = {reveals!r}; give one of Reveals, such as Reveals.SUMS")
-        given = Given(sites, validation, target=target, group=group, group_names=group_names)
-        rows = sorted_rows(given, start, seed, minimum_group=minimum_group, small=small)
+        rows = prepare_rows(
+            sites,
+            validation,
+            start,
+            target=target,
+            group=group,
+            group_names=group_names,
+            seed=seed,
+            minimum_group=minimum_group,
+            small=small,
+        )
         self._sites, validation_rows, counts = rows.sites, rows.validation, rows.counts
         self._group_names = rows.group_names
         self._reveals = Reveals.SUMS if privacy else reveals
@@ -242,25 +252,43 @@ class Simulation:
         """Return a copy of the model with these parameters, ready to predict."""
         return model_with(self._task, parameters)
 
-    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
-        """Send the order to these sites and sum their replies, in the sites' order."""
+    def ask(
+        self,
+        method: AnyMethod[StateT],
+        order: Order,
+        participants: Sequence[int],
+        kept: Tensor = NOTHING,
+    ) -> Replies:
+        """Send the order to these sites; ``kept`` is all sites' private state, one row each."""
         with self._alone():
             if self._hidden is not None:
-                return self._hidden_total(self._hidden, method, order)
-            total = self._total(method, order, participants)
-            return replace(total, validation=self._losses_with_reply(order, participants))
+                return Replies(self._hidden_total(self._hidden, method, order))
+            each: tuple[Sums, ...] = ()
+            now = kept
+            if needs_each_reply(method):
+                each = tuple(self._replies(method, order, participants))
+                total = add_up(each)
+            elif lets_sites_keep(method):
+                now = kept.clone()
+                total = add_up(self._replies(method, order, participants, now))
+            else:
+                total = self._total(method, order, participants)
+            # All sites' losses come with the total: summed in another order, they would differ in
+            # the last digits from the measurement of the same model at the end of a run.
+            losses = self._losses(order, participants) if order.phase == 0 else NO_LOSSES
+            return Replies(replace(total, validation=losses), each, now)
 
-    def _hidden_total(self, hidden: Hidden, method: SumsMethod[StateT], order: Order) -> Sums:
+    def _hidden_total(self, hidden: Hidden, method: AnyMethod[StateT], order: Order) -> Sums:
         """Return the sums over all sites that the promise allows."""
         check_round(hidden, method, order)
         everybody = self._census.occupied
         if hidden.row_limits is not None:
             replies: Iterable[Sums] = [self._total(method, order, everybody)]
         else:
-            replies = self._replies(partial(answer, method, order), order, everybody)
+            replies = self._replies(method, order, everybody)
         return hidden_total(hidden, method, order, replies, self._task.ridge)
 
-    def _total(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
+    def _total(self, method: AnyMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         if takes_one_step(method) and self._pooled is not None:
             rows = len(self._pooled.examples)
             with self._size.fitting_threads(rows):
@@ -277,49 +305,12 @@ class Simulation:
             everyone = replace(self._site(participants[0], None), examples=present)
             with self._size.fitting_threads(len(present)):
                 return method.row_sums(order, everyone, self._pass_workers(len(present)))
-        return add_up(self._replies(partial(answer, method, order), order, participants))
-
-    def ask_each(
-        self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
-    ) -> tuple[Sums, ...]:
-        """Send the order to these sites and return their replies, in the sites' order."""
-        if self._hidden is not None:
-            check_round(self._hidden, method, order)
-        with self._alone():
-            replies = self._replies(partial(method.local, order), order, participants)
-            first, *others = list(replies)
-            # All sites' losses come with one reply: summed in another order, they would differ in
-            # the last digits from the measurement of the same model at the end of a run.
-            losses = self._losses_with_reply(order, participants)
-            return replace(first, validation=losses), *others
+        return add_up(self._replies(method, order, participants))
 
     def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
         """Request only the losses of the order's model on these sites' validation rows."""
         with self._alone():
             return self._losses(order, participants)
-
-    def ask_keeping(
-        self,
-        method: KeepingMethod[StateT],
-        order: Order,
-        participants: Sequence[int],
-        kept: Tensor,
-    ) -> tuple[Sums, Tensor]:
-        """Sum the replies; also return all sites' private state, one row each."""
-        if self._hidden is not None:
-            check_round(self._hidden, method, order)
-        work = partial(method.local_and_keep, order)
-        with self._alone():
-            replies = list(self._replies(work, order, participants, kept))
-            losses = self._losses_with_reply(order, participants)
-        now = kept.clone()
-        for number, (_, own) in zip(participants, replies, strict=True):
-            now[number] = own
-        return replace(add_up(reply for reply, _ in replies), validation=losses), now
-
-    def _losses_with_reply(self, order: Order, participants: Sequence[int]) -> LossSums:
-        """Return the validation losses that come with a round's first replies."""
-        return self._losses(order, participants) if order.phase == 0 else NO_LOSSES
 
     def _losses(self, order: Order, participants: Sequence[int]) -> LossSums:
         """Return the losses on these sites' validation rows, from one pass over all of them."""
@@ -359,18 +350,24 @@ class Simulation:
 
     def _replies(
         self,
-        work: Callable[[SiteData, Workspace], ReplyT],
+        method: AnyMethod[StateT],
         order: Order,
         participants: Sequence[int],
         kept: Tensor | None = None,
-    ) -> Iterator[ReplyT]:
+    ) -> Iterator[Sums]:
+        """Yield the sites' replies in order; their new private state replaces rows of ``kept``."""
+        work = partial(site_reply, method, order)
         sites = (self._site(number, kept) for number in participants)
         largest = int(self._census.site_counts.max())
         with self._size.fitting_threads(largest):
             if self._random:
-                yield from ask_in_turn(seeded(work, order.key), sites, self._workspaces[:1])
+                replies = ask_in_turn(seeded(work, order.key), sites, self._workspaces[:1])
             else:
-                yield from ask_in_turn(work, sites, self._workers(largest))
+                replies = ask_in_turn(work, sites, self._workers(largest))
+            for number, (reply, state) in zip(participants, replies, strict=True):
+                if kept is not None:
+                    kept[number] = state
+                yield reply
 
     def _site(self, number: int, kept: Tensor | None) -> SiteData:
         return SiteData(

@@ -27,7 +27,7 @@ from fedminmax.methods.method import (
 from fedminmax.methods.shared.checks import check_whole, checked_method
 from fedminmax.training.one_round import check_modes, draw_participants, run_round, with_rate_of
 from fedminmax.training.progress import Progress, answer_of, initial_progress, members_of
-from fedminmax.training.protocol import Federation, check_same_game
+from fedminmax.training.protocol import Federation, check_same_run
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +192,7 @@ def _checked(resume: Progress[StateT] | None, start: Progress[StateT]) -> Progre
             "or restored.progress"
         )
     # Before the method, whose learning rate may depend on the rows.
-    check_same_game(resume.game, start.game, "cannot resume")
+    check_same_run(resume.identity, start.identity, "cannot resume")
     for name in ("method", "seed", "participation"):
         before, now = getattr(resume, name), getattr(start, name)
         if before != now:
@@ -233,7 +233,7 @@ def _rounds(
         ).add(done.state.parameters)
         progress = Progress(
             progress.method,
-            progress.game,
+            progress.identity,
             seed=progress.seed,
             participation=progress.participation,
             round=key.round,

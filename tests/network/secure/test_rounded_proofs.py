@@ -11,13 +11,15 @@ from torch import nn
 
 from fedminmax.core.bounds import RowLengths, row_limits
 from fedminmax.core.losses import Loss, cross_entropy_loss, squared_error_loss
-from fedminmax.core.messages import Order, Sums
+from fedminmax.core.messages import Order
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.secure.fixed_point import Kind, Layout, Packed, pack, unpack
 from fedminmax.network.secure.layouts import reply_layout, rounding_of
 from fedminmax.network.wire.sections import sections_of_sums, sums_of
 from fedminmax.training.certify import certify
+from fedminmax.training.per_site import NOTHING
+from fedminmax.training.protocol import Replies
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 
@@ -33,8 +35,13 @@ class MaskedFederation(Simulation):
 
     lost_bits = 0
 
-    def ask(self, method: Any, order: Order, participants: Sequence[int]) -> Sums:
-        replies = [super(MaskedFederation, self).ask(method, order, [own]) for own in participants]
+    def ask(
+        self, method: Any, order: Order, participants: Sequence[int], kept: torch.Tensor = NOTHING
+    ) -> Replies:
+        replies = [
+            super(MaskedFederation, self).ask(method, order, [own], kept).total
+            for own in participants
+        ]
         rows = self.census.counts.sum()
         model = self.model(order.parameters)
         assert isinstance(model, nn.Linear)
@@ -61,7 +68,7 @@ class MaskedFederation(Simulation):
         packed = [pack(layout, sections_of_sums(reply), SITES) for reply in replies]
         words = np.asarray(np.sum([own.words for own in packed], axis=0, dtype=np.uint64))
         total = sums_of(unpack(layout, Packed(words, ()), SITES))
-        return replace(total, rounding=rounding_of(layout, SITES))
+        return Replies(replace(total, rounding=rounding_of(layout, SITES)))
 
 
 def sites(seed: int, loss: Loss) -> list[tuple[torch.Tensor, ...]]:

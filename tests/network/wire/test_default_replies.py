@@ -82,7 +82,7 @@ def asked() -> tuple[FedAvg, Order, list[Sums]]:
     method = FedAvg(0.5, 2, batch_size=10)
     state = method.init(federation.initial_parameters, federation.census)
     order = method.order(state, RoundKey(0, 1))
-    return method, order, [federation.ask(method, order, [number]) for number in range(3)]
+    return method, order, [federation.ask(method, order, [number]).total for number in range(3)]
 
 
 def check(method: FedAvg, order: Order, data: int, reply: Sums) -> StepLength:

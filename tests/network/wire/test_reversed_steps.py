@@ -37,7 +37,7 @@ def told(factor: float, curvature: torch.Tensor | None) -> None:
     before, parameters = None, torch.zeros(14, dtype=torch.float64)
     for number in (1, 2):
         order = Order(RoundKey(0, number), parameters, WEIGHTS)
-        reply = federation.ask(method, order, [0])
+        reply = federation.ask(method, order, [0]).total
         sender = Sender(
             0,
             torch.tensor(ROWS),

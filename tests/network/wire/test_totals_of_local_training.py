@@ -55,7 +55,7 @@ def honest_total(key: str, federation: Simulation) -> tuple[AnyMethod[Any], Orde
     method: Any = CARDS[key].build({}, options)
     state = method.init(federation.initial_parameters, federation.census)
     order = method.order(state, RoundKey(0, 1))
-    total = federation.ask(method, order, range(len(SITES)))
+    total = federation.ask(method, order, range(len(SITES))).total
     return method, order, total
 
 

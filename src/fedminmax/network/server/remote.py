@@ -16,14 +16,15 @@ from fedminmax.core.files import write_text
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.core.workspace import model_with
-from fedminmax.methods.method import AnyMethod, KeepingMethod, StateT, SumsMethod, VectorMethod
+from fedminmax.methods.method import AnyMethod, StateT
 from fedminmax.network.server.agreement import Agreement
 from fedminmax.network.server.log import RoundNotes
 from fedminmax.network.server.replies import CheckedSums, ReplyChecker
 from fedminmax.network.server.sites import SentOrder, Sites
 from fedminmax.network.wire.checks import row_limits_at, too_large
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.training.per_site import add_up
+from fedminmax.training.per_site import NOTHING, add_up
+from fedminmax.training.protocol import Replies
 
 SECONDS_BETWEEN_TRIES = 5.0
 # A site may fail now and then, but honest replies never exceed limits that hold for every table.
@@ -113,15 +114,16 @@ class RemoteFederation:
         notes, self._notes = self._notes, RoundNotes()
         return notes
 
-    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
-        """Send the order to these sites and add up their replies, in the sites' order."""
-        return add_up(self._replies(method, order, participants))
-
-    def ask_each(
-        self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
-    ) -> tuple[Sums, ...]:
-        """Send the order to these sites and return their replies, in the sites' order."""
-        return tuple(self._replies(method, order, participants))
+    def ask(
+        self,
+        method: AnyMethod[StateT],
+        order: Order,
+        participants: Sequence[int],
+        kept: Tensor = NOTHING,
+    ) -> Replies:
+        """Send the order to these sites; what they keep stays with them, and ``kept`` as it is."""
+        each = tuple(self._replies(method, order, participants))
+        return Replies(add_up(each), each, kept)
 
     def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
         """Ask these sites for the losses of the order's model on validation rows alone.
@@ -144,16 +146,6 @@ class RemoteFederation:
             except RefusedError as error:
                 self._notes.refused[sender] = str(error)
         return total
-
-    def ask_keeping(
-        self,
-        method: KeepingMethod[StateT],
-        order: Order,
-        participants: Sequence[int],
-        kept: Tensor,
-    ) -> tuple[Sums, Tensor]:
-        """Add up the replies; what the sites keep stays with them, and ``kept`` as it is."""
-        return add_up(self._replies(method, order, participants)), kept
 
     def _sent(self, method: AnyMethod[Any], order: Order) -> SentOrder:
         set_aside = len(self._agreement.validation_rows) > 0

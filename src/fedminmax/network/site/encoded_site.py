@@ -29,7 +29,7 @@ from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import EncodedQuantity, Encoding, Scale
 from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.sources import ListedRows, write_held_out
-from fedminmax.methods.method import AnyMethod, SiteData, lets_sites_keep, needs_each_reply
+from fedminmax.methods.method import AnyMethod, SiteData, lets_sites_keep
 from fedminmax.metrics.row_scores import stacked
 from fedminmax.metrics.score_rows import score_rows
 from fedminmax.metrics.sums import ScoreSums, sum_scores
@@ -37,7 +37,7 @@ from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.site.policy import SiteRows
 from fedminmax.network.wire.messages import vector_from_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, digest_of, task_of
-from fedminmax.training.per_site import NOTHING, answer
+from fedminmax.training.per_site import NOTHING, site_reply
 from fedminmax.training.private import row_limits_of
 
 # Of n rows none is more than sqrt(n) deviations from the mean.
@@ -218,18 +218,16 @@ class SiteState:
 
 def reply_to(method: AnyMethod[Any], order: Order, encoded_site: EncodedSite, state: Path) -> Sums:
     """Do a round's work; what the site keeps from round to round is stored under ``state``."""
-    if lets_sites_keep(method):
-        kept = SiteState(state)
-        before = kept.before(order.key.round, method.start_keeping(encoded_site.start))
-        site = replace(encoded_site.data, kept=before)
-        reply, own = method.local_and_keep(order, site, encoded_site.workspace)
-        # An overflow would end the next round here: a server that sends a model to one site alone
-        # would learn from it.
-        kept.keep(order.key.round, own if all_finite(own) else before)
-        return reply
-    if needs_each_reply(method):
-        return method.local(order, encoded_site.data, encoded_site.workspace)
-    return answer(method, order, encoded_site.data, encoded_site.workspace)
+    site, workspace = encoded_site.data, encoded_site.workspace
+    if not lets_sites_keep(method):
+        return site_reply(method, order, site, workspace)[0]
+    kept = SiteState(state)
+    before = kept.before(order.key.round, method.start_keeping(encoded_site.start))
+    reply, now = site_reply(method, order, replace(site, kept=before), workspace)
+    # An overflow would end the next round here: a server that sends a model to one site alone
+    # would learn from it.
+    kept.keep(order.key.round, now if all_finite(now) else before)
+    return reply
 
 
 def list_rows(folder: Path, rows: SiteRows, plan: NetworkPlan, owner: str) -> None:
