@@ -29,10 +29,10 @@ from fedminmax.config.read import read_config
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples, load_federated_tables
 from fedminmax.exports.saved_model import SavedModel, load_model
+from fedminmax.findings.training import certificate_text
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.report.style import new_figure, save_figure
 from fedminmax.runs.measure import score_rows
-from fedminmax.runs.remarks import certificate_text
 from fedminmax.runs.results import finished_results
 
 Vector = NDArray[np.float64]

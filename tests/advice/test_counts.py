@@ -17,8 +17,9 @@ from fedminmax.advice.counts import Advice, Reach, RunCost, advise, nearest_to_w
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census
 from fedminmax.core.small_groups import largest_standard_error
+from fedminmax.findings.advice import answer, costs_table, groups_table, remedies
+from fedminmax.findings.text import NOTHING
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.runs.advice_text import answer, cost_cells, group_cells, remedies
 
 Table = list[list[int]]
 
@@ -93,7 +94,7 @@ def test_a_group_without_rows_is_named_and_changes_nothing_else(table: Table, pl
     assert "“ghosts”" in remedies(advice)[0]
     ghosts = advice.groups[place]
     assert (ghosts.largest_site, ghosts.standard_error) == (None, None)
-    assert group_cells(ghosts, advice)[1] == "0"
+    assert groups_table(advice).lines[place][1] == "0"
 
 
 def test_one_site_cannot_favour_a_group() -> None:
@@ -130,10 +131,10 @@ def test_the_standard_error_is_the_largest_that_scores_from_0_to_2_can_have(rows
 def test_small_groups_and_few_test_rows_are_said_with_what_would_help() -> None:
     advice = of([[5, 400]], group_names=["few", "many"], test_rows=[2, 100])
     words = " ".join(remedies(advice))
-    assert "“few” has 5 training rows" in words
+    assert "“few” has 5 training records" in words
     assert "25 more" in words
     assert "400 in total" in words
-    assert "test rows of “few”:" in words
+    assert "test records of “few”:" in words
 
 
 def test_a_method_over_sites_is_advised_against_where_it_cannot_reach_the_groups() -> None:
@@ -152,7 +153,8 @@ def test_every_method_is_listed_by_what_it_shows_of_a_site() -> None:
 def test_costs_multiply_rounds_and_bytes() -> None:
     usual = RunCost("fedminmax", Rounds(10, 20), None, MessageBytes(100, 3_000))
     assert usual.bytes_up == (30_000, 60_000)
-    assert cost_cells(usual)[1:] == ["10 to 20", "-", "100 bytes", "3 kB", "30 kB to 60 kB"]
+    (line,) = costs_table(of([[40]], costs=[usual])).lines
+    assert line[1:] == ("10 to 20", NOTHING, "100 bytes", "3 kB", "30 kB to 60 kB")
     asked = RunCost("fedminmax", Rounds(10, 20), 5, MessageBytes(100, 3_000))
     assert asked.bytes_up == (15_000, 15_000)
     words = remedies(of([[40]], chosen="fedminmax", costs=[asked]))

@@ -17,8 +17,8 @@ def test_everyone_gets_a_folder_and_nobody_anothers_key(
     assert create(tmp_path) == 0
     kits = tmp_path / "kits"
     said = capsys.readouterr().out
-    assert "NOT masked: the server sees every reply of every site separately" in said
-    assert "masks need at least 3 sites" in said
+    assert "NO secure aggregation: the server sees every reply of every site separately" in said
+    assert "needs at least 3 sites" in said
     defaults = [json.loads(path.read_text()) for path in kits.rglob("federation.json")]
     assert defaults == [{"secure_aggregation": False}] * 4
     assert "sees yours separately" in (kits / "sites/north/README.md").read_text()

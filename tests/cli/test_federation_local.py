@@ -28,7 +28,7 @@ def test_a_finished_run_is_printed_again_and_not_repeated(
     before = {path: path.read_bytes() for path in run.rglob("*") if path.suffix == ".safetensors"}
     run_here("federation", "local", config, "--out", run)
     said = capsys.readouterr()
-    assert "Test risk by group" in said.out
+    assert "by group on test records" in said.out
     assert "starting a server" not in said.err
     assert all(path.read_bytes() == content for path, content in before.items())
     # Other rounds would be another run.

@@ -85,8 +85,8 @@ def test_results_card_and_report_say_what_is_promised_and_what_is_not(
     printed = " ".join(capsys.readouterr().out.split())
     card = (folder / "model_card.md").read_text()
     for shown in (printed, card, (tmp_path / "report.html").read_text()):
-        assert "(epsilon, delta) = (4, 0.001) for one training row" in shown
-        assert "the number of training rows over all sites" in shown
+        assert "(epsilon, delta) = (4, 0.001) for one training record" in shown
+        assert "the number of training records over all sites" in shown
     census = json.loads((folder / "census.json").read_text())
     assert census["sites"] == ["all sites"]
 

@@ -83,7 +83,7 @@ def test_kits_of_three_sites_mask_for_coordinator_and_sites_alike(
     config.write_text(config.read_text() + OFF)
     assert not is_masked("run", config, "--kit", ANN, "--out", "two")
     assert check(tmp_path, config=config) == 0
-    assert f"NOT masked: the server {SEEN}" in capsys.readouterr().out
+    assert f"NO secure aggregation: the server {SEEN}" in capsys.readouterr().out
     # A site that checked the one refuses the other.
     assert json.loads(SETTINGS.read_text())["plan"] != agreed
 

@@ -13,6 +13,8 @@ from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import StandardScaler
 
 import fedminmax
+from fedminmax.findings.records import Interval
+from fedminmax.findings.text import TOO_FEW, estimate
 from tests.cli.hospitals import (
     HOSPITALS,
     TASKS,
@@ -53,7 +55,7 @@ def test_rows_of_an_unknown_group_are_skipped_and_said(
     assert (alone["skipped"], mixed["skipped"]) == ({}, {"Other": 7})
     assert "mixed.csv: 7 rows are skipped, because training had no row of such groups" in said.err
     run_here("evaluate", "runs/fedminmax", "mixed.csv")
-    assert "Not in the table: 7 rows of 1 group without training rows." in capsys.readouterr().out
+    assert "7 records of 1 group without training records" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("target", TASKS)
@@ -63,8 +65,8 @@ def test_from_files_to_predictions_and_figures(
     config = write_config(hospitals, target)
     run_here("train", config)
     said = capsys.readouterr()
-    assert "Too few test rows to say, under 50: Female" in said.out
-    assert "Worst off" not in said.out
+    assert "under 50: Female" in said.out
+    assert "was worst off" not in said.out
     assert "not in the configuration: not used" in said.err
     run = Path("runs", "fedminmax")
     for folder in (run, run / "baseline"):
@@ -130,7 +132,7 @@ def test_the_change_against_the_baseline_is_that_of_the_rows(
     config = write_config(hospitals, data='test = { later = "later.csv" }')
     run_here("train", config)
     said = capsys.readouterr().out
-    assert "Change: FedMinMax minus FedAvg on the same rows" in said
+    assert "Change: FedMinMax minus FedAvg" in said
     section = results_of(Path("runs/fedminmax"))["change"]
     assert section["baseline"] == {
         "key": "fedavg",
@@ -156,14 +158,14 @@ def test_the_change_against_the_baseline_is_that_of_the_rows(
             rows = np.append(own, far)
             reach = t.ppf(0.975, len(own) - 1) * rows.std(ddof=1) / np.sqrt(len(rows))
             assert of_group[end] == pytest.approx(rows.mean() + sign * reach, abs=1e-6)
-        words = f"{of_group['value']:.4f} ({of_group['low']:.4f} to {of_group['high']:.4f})"
+        words = estimate(Interval.model_validate(of_group), 3)
         assert (words in said) == (len(own) >= 50)
-    assert "too few rows to say" in said
+    assert TOO_FEW in said
     right = section["metrics"]["accuracy"]
     assert right["overall"]["value"] == pytest.approx(
         ((ours < 0.5).mean() - (theirs < 0.5).mean()), abs=1e-9
     )
-    assert "## Change against the baseline" in Path("runs/fedminmax/model_card.md").read_text()
+    assert "## Change from the baseline" in Path("runs/fedminmax/model_card.md").read_text()
     assert "change" not in results_of(Path("runs/fedminmax/baseline"))
 
 
@@ -303,7 +305,7 @@ def test_a_run_says_whether_weights_over_sites_could_have_reached_its_own(
 def test_a_card_in_modest_words(hospitals: Path) -> None:
     run_here("train", write_config(hospitals))
     card = Path("runs/fedminmax/model_card.md").read_text()
-    assert "minimax in Brier risk over these groups" in card
+    assert "minimax in Brier score over these groups" in card
     assert "| Female |" in card
     assert "## What it is not meant for" in card
     assert "fair" not in card.lower()

@@ -58,7 +58,7 @@ def test_a_run_states_its_promise_and_spends_it_once(
     assert said["noise_multiplier"] == noise_multiplier(4.0, 1e-4, 5)
     assert said["spent"] == pytest.approx(4.0, rel=5e-3)
     run_here("report", RUN, "--out", "report.html")
-    words = "(epsilon, delta) = (4, 0.0001) for one training row"
+    words = "(epsilon, delta) = (4, 0.0001) for one training record"
     said_there = " ".join(capsys.readouterr().out.split())
     card = (RUN / "model_card.md").read_text()
     for shown in (said_there, card, Path("report.html").read_text()):
@@ -162,7 +162,7 @@ def test_warnings_about_rows_stay_on_the_screen_and_noise_is_no_verdict(
     assert not (RUN / "held_out.json").exists()
     card = (RUN / "model_card.md").read_text()
     assert "row 7" not in card
-    assert "cannot be told from sums with noise" in card
+    assert "Noise hides whether" in card
     for word in ("still rises", "still falls", "has not converged", "distort"):
         assert word not in card
 

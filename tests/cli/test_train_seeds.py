@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fedminmax.findings.text import TOO_FEW
 from tests.cli.hospitals import (
     HOSPITALS,
     draw_patients,
@@ -83,7 +84,7 @@ def test_each_seed_is_a_run_of_its_own_and_the_spread_is_over_them(
     assert tomllib.loads(text) == tomllib.loads(alone.read_text())
     results = [results_of(Path(run)) for run in found["runs"]]
     lines = {line["name"]: line for line in found["lines"]}
-    assert list(lines) == ["Female", "Male", "all", "worst group"]
+    assert list(lines) == ["Female", "Male", "all records", "worst group"]
     risks = [own["test"]["metrics"]["risk"]["by_group"][0]["value"] for own in results]
     changes = [own["change"]["metrics"]["risk"]["by_group"][0]["value"] for own in results]
     for values, spread in (
@@ -104,7 +105,7 @@ def test_seeds_go_on_where_they_stopped(hospitals: Path, capsys: Capture) -> Non
     first = capsys.readouterr().out
     assert "over 2 seeds (0 to 1)" in first
     assert "not a confidence interval" in first
-    assert "too few rows to say" in first
+    assert TOO_FEW in first
     before = Path("spread", "seed-1", "results.json").stat().st_mtime_ns
     run_here(*words, 3)
     assert "over 3 seeds (0 to 2)" in capsys.readouterr().out
@@ -122,7 +123,7 @@ def test_a_folder_of_one_run_is_not_one_of_several_seeds(hospitals: Path, capsys
     assert "one belongs to a different configuration" in said
     none = write_config(hospitals, data="held_out = 0", method=ROUNDS, name="none")
     said = complaint_here(capsys, "train", none, "--seeds", 2)
-    assert "has no test rows to compare seeds on" in said
+    assert "has no test records to compare seeds on" in said
     Path("north.csv").write_text("age\n")
     complaint_here(capsys, "train", config, "--seeds", 2)
     assert not Path("runs").exists()

@@ -66,7 +66,7 @@ def test_the_best_round_is_the_answer_and_the_last_model_is_beside_it(
     measured = json.loads(capsys.readouterr().out)["test"]
     assert measured["rows"] == sum(found["rows"])
     assert measured["metrics"]["risk"]["overall"]["value"] == pytest.approx(chosen["risk"])
-    assert f"{sum(found['rows'])} validation rows chose the model after round" in said.out
+    assert f"{sum(found['rows'])} validation records chose the model after round" in said.out
     assert "rows are set aside to choose the round (validation)" in said.err
     assert f"round {chosen['round']}" in (run / "model_card.md").read_text()
 
@@ -81,7 +81,7 @@ def test_the_best_round_is_the_answer_and_the_last_model_is_beside_it(
     run_here("report", run)
     page = Path("report.html").read_text(encoding="utf-8")
     assert "round chosen by validation" in page
-    assert f"validation rows chose the model after round {chosen['round']}" in page
+    assert f"validation records chose the model after round {chosen['round']}" in page
 
     before = (run / "results.json").read_bytes()
     run_here("train", config, "--patience", "8")

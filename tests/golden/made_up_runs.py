@@ -80,7 +80,7 @@ def certified(folder: Path) -> Path:
     changes = {"risk": (-0.1, 0.04), "accuracy": (0.05, -0.02), "false_negative_rate": (-0.1, 0.11)}
     run = write_run(
         folder,
-        sites=("north", "south", "west"),
+        site_names=("north", "south", "west"),
         census=((60, 240), (0, 500), (90, 160)),
         **LOGISTIC,
         convergence=CONVERGED,

@@ -10,6 +10,7 @@ tests assert facts (names, numbers, options), not sentences.
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,22 +26,48 @@ from fedminmax.cli.terminal import wide_console
 from fedminmax.cli.trained import print_spread, print_trained
 from fedminmax.config.sections import ReportSection
 from fedminmax.core.certificate import Certificate
+from fedminmax.core.convergence import BY_VALIDATION, WITHIN_GAP, Convergence
 from fedminmax.core.messages import Census
 from fedminmax.core.privacy.mechanism import Privacy
+from fedminmax.findings.card import render_card
+from fedminmax.findings.convergence import verdict
 from fedminmax.findings.records import PrivacyOfRun, Results
+from fedminmax.findings.training import why_not_certified
 from fedminmax.live.live_run import LiveModel, LiveRun, LiveSite, Stage
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.live_page import Drawings, render_live
 from fedminmax.report.page import build_report, render_advice, render_report
 from fedminmax.report.read_run import Run, read_run
 from fedminmax.report.summary import render_summary
-from fedminmax.runs.card import write_card
 from fedminmax.runs.seed_spread import spread_over_seeds
 from fedminmax.training.round_record import RoundRecord
 from tests.exports.saved_models import saved_model
 from tests.golden.made_up_runs import PRIVACY, write_runs
+from tests.runs.run_folders import write_run
 
 FOLDER = Path(__file__).parent
+FALLING = Convergence(
+    converged=False,
+    reason="falling",
+    rounds=500,
+    measure="worst group's risk",
+    risk=0.2,
+    slope=-2e-5,
+    remaining=0.024,
+)
+VERDICTS = {
+    "converged": replace(FALLING, converged=True, reason="converged", remaining=1e-6),
+    "within its gap": replace(FALLING, converged=True, reason=WITHIN_GAP, remaining=1e-6),
+    "by validation": replace(FALLING, converged=True, reason=BY_VALIDATION),
+    "falling": replace(FALLING, rounds_needed=4000),
+    "far": replace(FALLING, remaining=0.19),
+    "rising": replace(FALLING, reason="rising", slope=2e-5),
+    "swinging": replace(FALLING, reason="swinging"),
+    "averaging": replace(FALLING, reason="averaging"),
+    "weights": replace(FALLING, reason="weights", weights_gap=0.01),
+    "gap": replace(FALLING, reason="gap"),
+    "too few rounds": replace(FALLING, reason="too few rounds", risk=None),
+}
 BLOCKS = ("p", "li", "h1", "h2", "h3", "tr", "dt", "dd", "caption", "figcaption", "summary")
 HIDDEN = ("style", "script", "svg", "title")
 
@@ -122,7 +149,9 @@ def test_the_terminal(runs: dict[str, Run], printed: Printed, folder: Path) -> N
         for name, run in runs.items()
     ]
     results = runs["unclear"].chosen.results
-    evaluated = printed(lambda: print_evaluated(results, results.test, "held-out rows", {"x": 3}))
+    evaluated = printed(
+        lambda: print_evaluated(results, results.test, "held-out records", {"x": 3})
+    )
     first, second = models_of(runs["certified"])
     other = [own.model_copy(update={"seed": 1}) for own in models_of(runs["unfinished"])]
     spread = spread_over_seeds([[first, second], other])
@@ -136,15 +165,14 @@ def test_the_model_card(runs: dict[str, Run], folder: Path) -> None:
     parts = []
     for name, classes in kinds.items():
         run = runs[name]
-        write_card(
-            folder,
-            saved_model(classes),
+        card = render_card(
             run.chosen.results,
+            saved_model(classes).encoding,
             census=run.census,
             card=CARDS["fedminmax"],
             section=stated if name == "certified" else ReportSection(),
         )
-        parts.append((name, (folder / "model_card.md").read_text()))
+        parts.append((name, card))
     check("model_card.md", parts, folder)
 
 
@@ -239,3 +267,28 @@ def test_the_advice(printed: Printed, folder: Path) -> None:
     parts = [(name, printed(partial(_print_advice, advice))) for name, advice in advices.items()]
     page = words_of(render_advice(advices["some are out of reach"], "a.toml", "VERSION"))
     check("advice.txt", [*parts, ("as a page", page)], folder)
+
+
+def test_the_sentences_of_every_branch(runs: dict[str, Run], folder: Path) -> None:
+    """Verdicts on convergence, reasons why nothing is certified, and all ends of the story."""
+    parts = [(reason, verdict("A", found)) for reason, found in VERDICTS.items()]
+    certified = runs["certified"].chosen.results
+    fast = certified.method.model_copy(update={"key": "fedminmax-fast"})
+    partial_fast = fast.model_copy(update={"participation": 0.5})
+    models: dict[str, dict[str, object]] = {
+        "a network": {"model": certified.model.model_copy(update={"hidden": (8,)})},
+        "Brier": {"loss": "brier"},
+        "privacy": {"privacy": PrivacyOfRun.model_validate(PRIVACY)},
+        "a mixture": {"model": certified.model.model_copy(update={"members": 2})},
+        "another method": {},
+        "partial participation": {"method": partial_fast},
+        "no ridge": {"method": fast},
+    }
+    for name, changed in models.items():
+        parts.append((name, why_not_certified(certified.model_copy(update=changed))))
+    for after in ((0.3, 0.201), (0.37, 0.19), (0.5, 0.2), (0.2, 0.3), (0.2, 0.45)):
+        run = read_run(write_run(folder / f"after-{after}", after=after))
+        parts.append((f"risks after {after}", run.findings.story))
+    few = read_run(write_run(folder / "few", rows=(7, 49)))
+    parts.append(("few records", few.findings.story))
+    check("sentences.txt", parts, folder)

@@ -19,8 +19,8 @@ from fedminmax.report.summary import render_summary
 from tests.integration.browser import PATIENCE, chromium
 from tests.runs.run_folders import FALLING, write_run
 
-# A trade-off, and for each of two runs: bars, rounds, census, mixes.
-FIGURES = 9
+# A trade-off, and for each of two runs: bars and rounds.
+FIGURES = 5
 NAMES = ('<b onclick="x()">women</b> & "x"', "men", "few of a group with quite a long name")
 WIDTHS = (1200, 400)
 SHOWN = "figure .plot svg:visible"

@@ -12,10 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from fedminmax.cli import watch as watch_command
-from fedminmax.core.privacy.mechanism import Privacy
-from fedminmax.findings.records import PrivacyOfRun
-from fedminmax.live.live_run import LiveModel, LiveRun, LiveSite, Stage
-from fedminmax.report.live_page import Drawings, render_live, spoken, up_to_date
+from fedminmax.live.live_run import LiveModel, LiveRun, Stage
+from fedminmax.report.live_page import Drawings, render_live, up_to_date
 from fedminmax.report.live_server import LiveServer, serve_live
 from fedminmax.training.round_record import RoundRecord
 from tests.complaints import complaint_of
@@ -119,48 +117,6 @@ def test_a_port_that_is_taken_is_a_mistake_in_one_line(server: LiveServer) -> No
             pass
 
     assert "give another, or 0" in complaint_of(again)
-
-
-def test_what_is_known_is_said_in_words() -> None:
-    text = render_live(live_run(), Drawings(), "1.0")
-    assert "Distance from the best possible" in text
-    assert "1.6 %" in text
-    assert "about 7 s" in text
-    assert "2 of 2 sites" in text
-    assert "Sums masked" not in text
-    assert "Privacy budget" not in text
-    assert spoken(live_run()) == f"Trained. Worst off: “{HOSTILE}”, training risk 0.470."
-
-
-def test_sites_masks_and_budget_are_shown_if_there_are_any() -> None:
-    away = LiveSite("south", 2, answered=False, reason="south is not connected")
-    budget = PrivacyOfRun(
-        epsilon=3.0,
-        delta=1e-5,
-        unit="row",
-        clip=1.0,
-        max_loss=2.0,
-        colluding=0,
-        releases=10,
-        noise_multiplier=4.0,
-        minimum_group=40,
-        spent=5.5,
-    )
-    sites = (LiveSite("north", 3, answered=True), away)
-    text = render_live(live_run(site_progress=sites, privacy=budget), Drawings(), "1.0")
-    assert "1 of 2 sites" in text
-    assert "south is not connected" in text
-    assert "no</span>" in text.split("Sums masked")[1][:80]
-    assert "ε = 3" in text
-    assert "All runs on these files: epsilon 5.5." in text
-    masked = render_live(live_run(site_progress=sites, threshold=3), Drawings(), "1.0")
-    assert "totals over at least 3 sites" in masked
-    promise = Privacy(epsilon=2.0, delta=1e-5, clip=1.0, rounds=20)
-    between = render_live(
-        live_run(site_progress=sites, threshold=3, privacy=promise), Drawings(), "1.0"
-    )
-    assert "ε = 2" in between
-    assert "each site has its own ledger" in between
 
 
 def test_the_address_is_printed_while_another_thread_has_the_output(

@@ -142,7 +142,7 @@ def test_results_say_which_sites_took_part(folders: tuple[Path, Path]) -> None:
             {"site": site, "rounds": rounds, "refused": {}} for site in SITES
         ]
         assert results["notes"] == [
-            "sums were not masked: the server sees every reply of every site separately"
+            "no secure aggregation: the server sees every reply of every site separately"
         ]
 
 

@@ -65,7 +65,7 @@ def test_who_is_absent_by_design_is_not_remarked_on(plan: NetworkPlan, tmp_path:
     assert "south took part in 2 of 5 rounds" in remarks_on(ROUNDS, plan, tmp_path, GROUPS).notes
     drawn = replace(plan, runs=(replace(plan.runs[0], participation=0.5),))
     (note,) = remarks_on(ROUNDS, drawn, tmp_path, GROUPS).notes
-    assert note.startswith("sums were not masked")
+    assert note.startswith("no secure aggregation")
 
 
 def test_a_site_that_tells_of_nearly_all_rows_is_remarked_on(

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from fedminmax.advice.counts import Advice
 
 PICTURES = (".svg", ".png")
-QUESTION = "Does protecting the worst site protect the worst group?"
 
 
 def add_to(commands: Commands) -> None:
@@ -69,7 +68,7 @@ def give_advice(options: argparse.Namespace) -> None:
 
 def advice_as_json(advice: "Advice") -> dict[str, object]:
     """Return the advice as plain values, with what it implies."""
-    from fedminmax.runs.advice_text import answer, remedies
+    from fedminmax.findings.advice import answer, remedies
 
     content = asdict(advice) | {
         "reach": advice.reach.value,
@@ -92,27 +91,24 @@ def advice_as_json(advice: "Advice") -> dict[str, object]:
 def print_advice(console: "Console", advice: "Advice") -> None:
     """Print the answer, tables of groups, costs and methods, and what would help."""
     from fedminmax.cli.terminal import print_table
-    from fedminmax.runs import advice_text
+    from fedminmax.findings import advice as words
 
-    _say(console, QUESTION, "bold")
-    _say(console, f"{advice_text.answer(advice)} {advice_text.ANY_PARTITION}.")
-    console.print()
-    lines = [advice_text.group_cells(group, advice) for group in advice.groups]
-    print_table(console, "Groups", advice_text.GROUP_HEADERS, lines)
-    _say(console, advice_text.explanation(advice))
+    _say(console, words.QUESTION, "bold")
+    _say(console, f"{words.answer(advice)} {words.ANY_PARTITION}")
+    titled = {"Groups": words.groups_table(advice)}
     if advice.costs:
+        titled["What a run costs each site"] = words.costs_table(advice)
+    for title, table in titled.items():
         console.print()
-        lines = [advice_text.cost_cells(cost) for cost in advice.costs]
-        print_table(console, "What a run costs each site", advice_text.COST_HEADERS, lines)
-        _say(console, advice_text.COST_EXPLAINED)
+        print_table(console, title, table.headers, table.lines)
+        _say(console, table.caption)
     console.print()
-    lines = [[shown, ", ".join(keys)] for shown, keys in advice.reveals.items()]
-    headers = ["a site reveals", "methods"]
-    print_table(console, "What a site reveals", headers, lines, sentences=1)
-    helpful = advice_text.remedies(advice)
-    if helpful:
+    table = words.reveals_table(advice)
+    print_table(console, "What a site reveals", table.headers, table.lines, sentences=1)
+    suggestions = words.remedies(advice)
+    if suggestions:
         _say(console, "What would help", "bold")
-        for remedy in helpful:
+        for remedy in suggestions:
             _say(console, f"- {remedy}")
 
 

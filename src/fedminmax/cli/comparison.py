@@ -14,8 +14,8 @@ from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.messages import Reveals
 from fedminmax.core.text import markdown_table
+from fedminmax.findings.convergence import notes_on_convergence
 from fedminmax.methods.catalogue import CARDS, unusable_methods
-from fedminmax.runs.convergence import notes_on_convergence
 from fedminmax.runs.layout import RESULTS_FILE, TABLE_FILE, claim_folder
 from fedminmax.studies.comparison import (
     HEADERS,

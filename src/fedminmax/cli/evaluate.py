@@ -47,9 +47,9 @@ def evaluate(options: argparse.Namespace) -> None:
         test, skipped = measured.test, dict(measured.skipped)
         rows = ", ".join(map(str, files))
     else:
-        test, skipped, rows = results.test, {}, "held-out rows"
+        test, skipped, rows = results.test, {}, "held-out records"
     if not test.rows:
-        raise InputError(f"{folder} has no held-out rows; give files to measure on")
+        raise InputError(f"{folder} has no held-out records; give files to measure on")
     if options.json:
         content = {
             "run": str(folder),
@@ -70,20 +70,20 @@ def print_evaluated(
     """Print every metric by group, and what to know before reading it."""
     from fedminmax.cli.terminal import print_table, wide_console
     from fedminmax.core.text import counted
-    from fedminmax.runs.measure import metric_cells, small_groups_text
-    from fedminmax.runs.remarks import verdict_of
+    from fedminmax.findings.convergence import verdict_of
+    from fedminmax.findings.groups import small_groups_text
+    from fedminmax.findings.tables import metrics_table
 
     console = wide_console()
-    print_table(console, title, *metric_cells(results, test))
-    intervals = f"{100 * test.confidence:g} % intervals"
-    starred = any(metric.worst_group is not None for metric in test.metrics.values())
-    stars = " A star marks the worst group." if starred else ""
-    console.print(f"In parentheses: {intervals}.{stars}")
+    table = metrics_table(results, test, title)
+    print_table(console, table.caption, table.headers, table.lines)
+    if any(metric.worst_group is not None for metric in test.metrics.values()):
+        console.print("A star marks the worst group.")
     if not results.converged:
         console.print(verdict_of(results))
     small = small_groups_text(results.groups, test)
     if small:
         console.print(small)
     if skipped:
-        rows, groups = counted(sum(skipped.values()), "row"), counted(len(skipped), "group")
-        console.print(f"Not in the table: {rows} of {groups} without training rows.")
+        records, groups = counted(sum(skipped.values()), "record"), counted(len(skipped), "group")
+        console.print(f"Not in the table: {records} of {groups} without training records.")

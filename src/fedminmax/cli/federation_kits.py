@@ -17,6 +17,7 @@ from fedminmax.config.overrides import Overrides
 from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
+from fedminmax.findings.privacy import WITHOUT_AGGREGATION, with_aggregation
 from fedminmax.network.flare.federation_file import (
     read_federation_file,
     write_masked_by_default,
@@ -26,8 +27,6 @@ from fedminmax.network.flare.kits import NO_REQUESTS, provision, site_readme
 from fedminmax.network.flare.requests import read_requests
 from fedminmax.network.wire.plan import (
     MIN_MASKED_SITES,
-    UNMASKED_WORDS,
-    masked_words,
     threshold_for,
 )
 from fedminmax.network.wire.site_rules import SiteRules
@@ -111,8 +110,9 @@ def _check_agreed(path: Path, sites: Sequence[str], *, by_default: bool) -> int 
 def _masks_of_kits(sites: int, threshold: int | None) -> str:
     if threshold is not None:
         return (
-            f"masked: {masked_words(threshold)}; secure_aggregation = false in [federation] of "
-            "the configuration turns masks off"
+            f"secure aggregation: {with_aggregation(threshold)}; secure_aggregation = false in "
+            "[federation] of the configuration turns it off"
         )
-    too_few = f" (masks need at least {MIN_MASKED_SITES} sites)" if sites < MIN_MASKED_SITES else ""
-    return f"NOT masked: {UNMASKED_WORDS}{too_few}"
+    few = sites < MIN_MASKED_SITES
+    too_few = f" (it needs at least {MIN_MASKED_SITES} sites)" if few else ""
+    return f"NO secure aggregation: {WITHOUT_AGGREGATION}{too_few}"

@@ -28,6 +28,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.text import counted
 from fedminmax.data.tables.sources import read_source
+from fedminmax.findings.privacy import WITHOUT_AGGREGATION, guarantee_words, with_aggregation
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.flare.coordinator import RESULTS, Coordinator
@@ -42,7 +43,7 @@ from fedminmax.network.flare.session import (
 from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import MIN_MASKED_SITES, UNMASKED_WORDS, NetworkPlan, masked_words
+from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan
 from fedminmax.network.wire.plan_checks import secure_aggregation_fault
 from fedminmax.network.wire.site_rules import MINIMUM_SITES
 from fedminmax.runs.collect import collect_network_run
@@ -58,7 +59,7 @@ from fedminmax.runs.federation_record import (
     with_masks_decided,
 )
 from fedminmax.runs.layout import BASELINE_FOLDER
-from fedminmax.runs.privacy import check_limit, promise_words, spend, spent_on_files
+from fedminmax.runs.privacy import check_limit, spend, spent_on_files
 from fedminmax.runs.results import read_results
 from fedminmax.training.round_record import RoundRecord
 
@@ -69,11 +70,11 @@ TABLES_FILE = "tables.txt"
 def say_what_protects(plan: NetworkPlan) -> None:
     """Say before the first round whether sums are masked, and what is promised about rows."""
     if plan.secure_aggregation is not None:
-        say(f"masked: {masked_words(plan.secure_aggregation.threshold)}")
+        say(f"secure aggregation: {with_aggregation(plan.secure_aggregation.threshold)}")
     else:
-        say(f"NOT masked: {UNMASKED_WORDS}")
+        say(f"NO secure aggregation: {WITHOUT_AGGREGATION}")
     if plan.privacy is not None:
-        say(f"{promise_words(plan.privacy)}; the sites add the noise")
+        say(f"{guarantee_words(plan.privacy)}; the sites add the noise")
 
 
 def follow(events: Generator[Event], plan: NetworkPlan) -> None:

@@ -18,7 +18,7 @@ def add_to(commands: Commands) -> None:
         write_report,
         short="write one HTML page about finished runs",
         text="Write one HTML page about the run folders of 'fedminmax train': which group was "
-        "worst off, what it gained, which groups paid for it and how certain that is, with "
+        "worst off, what changed for whom and how certain that is, with "
         "figures, their numbers and all settings. The page needs no network.",
         example="report runs/clinic --out clinic.html --figures figures",
     )
@@ -40,8 +40,9 @@ def write_report(options: argparse.Namespace) -> None:
     from fedminmax import __version__
     from fedminmax.core.files import write_text
     from fedminmax.core.text import counted
-    from fedminmax.report.page import build_report, check_figures, export_figures, render_report
+    from fedminmax.report.page import GENERATOR, build_report, render_report
     from fedminmax.report.read_run import read_runs
+    from fedminmax.report.style import check_figures, export_figures
     from fedminmax.report.summary import render_summary
 
     out, figures, summary, force = options.out, options.figures, options.summary, options.force
@@ -53,10 +54,10 @@ def write_report(options: argparse.Namespace) -> None:
     runs = read_runs(options.runs)
     report = build_report(runs)
     if figures is not None:
-        check_figures(report.figures, figures, force=force)
+        check_figures(report.figures, figures, GENERATOR, force=force)
     write_text(out, render_report(report, __version__))
     for part in report.parts:
-        for paragraph in (part.people, part.story, part.small_groups):
+        for paragraph in (part.story, part.found.small_groups):
             if paragraph:
                 print(paragraph)
     print(f"Report: {out}")
@@ -64,7 +65,7 @@ def write_report(options: argparse.Namespace) -> None:
         write_text(summary, render_summary(runs[0], __version__))
         print(f"Summary: {summary}")
     if figures is not None:
-        exported = export_figures(report.figures, figures)
+        exported = export_figures(report.figures, figures, GENERATOR)
         print(f"Figures: {counted(len(exported.paths), 'file')} in {figures}")
         if exported.lacks_glyphs:
             print("Some characters are not in matplotlib's font and show as boxes in the figures.")

@@ -11,6 +11,7 @@ from fedminmax.config.file_format import NO_CHANGES, FormatChanges, changes_betw
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
+from fedminmax.findings.privacy import WITHOUT_AGGREGATION, with_aggregation
 from fedminmax.network.flare.federation_file import masked_by_default
 from fedminmax.network.flare.kits import site_name, write_site_settings
 from fedminmax.network.flare.roster import read_roster
@@ -22,7 +23,7 @@ from fedminmax.network.site.settings import (
     SmallGroups,
     read_site_settings,
 )
-from fedminmax.network.wire.plan import UNMASKED_WORDS, masked_words, threshold_for
+from fedminmax.network.wire.plan import threshold_for
 
 # Options that change a site's policy; what is not given keeps the kit's value.
 POLICY = (
@@ -72,9 +73,9 @@ def check(options: argparse.Namespace) -> None:
         console.print(f"Leaves {site} {message}.")
     if agreed.secure_aggregation:
         least = max(threshold_for(len(read_roster(kit))), settings.minimum_sites)
-        seen = f"All of it is masked: {masked_words(least)}."
+        seen = f"Secure aggregation masks all of it: {with_aggregation(least)}."
     else:
-        seen = f"NOT masked: {UNMASKED_WORDS}."
+        seen = f"NO secure aggregation: {WITHOUT_AGGREGATION}."
     console.print(seen)
     if budget is not None:
         console.print(*budget, sep="\n")

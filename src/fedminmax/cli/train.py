@@ -197,7 +197,7 @@ def _train_seeds(options: argparse.Namespace) -> None:
     config, overrides = read_config(options.config), overrides_of(options)
     if not (config.held_out or config.test):
         raise InputError(
-            f"{options.config} has no test rows to compare seeds on; set held_out or test files"
+            f"{options.config} has no test records to compare seeds on; set held_out or test files"
         )
     if not folder.exists():
         # Find mistakes in the tables before anything is written.

@@ -9,7 +9,7 @@ returns the command that installs them.
 EXTRAS = {
     "cryptography": "flare",
     "dp_accounting": "privacy",
-    "jinja2": "cli",
+    "jinja2": "tables",
     "matplotlib": "cli",
     "mlflow": "mlflow",
     "nvflare": "flare",

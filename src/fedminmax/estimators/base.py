@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError, install_command
 from fedminmax.estimators.training import Trained, outputs_of
-from fedminmax.runs.convergence import verdict
+from fedminmax.findings.convergence import verdict
 
 __all__ = [
     "PRECISIONS",

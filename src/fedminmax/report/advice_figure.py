@@ -2,26 +2,23 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedminmax.advice.advise import advise_census
 from fedminmax.advice.counts import MOSTLY, Advice
 from fedminmax.core.text import counted
-from fedminmax.report.read_run import Run
+from fedminmax.findings.advice import answer, groups_table
+from fedminmax.findings.text import percent
 from fedminmax.report.style import (
     BLUE,
     FAINT,
     HATCH,
     INK,
-    VERMILLION,
     ReportFigure,
-    Table,
+    distinct,
     is_narrow,
     plain_axes,
 )
-from fedminmax.report.text import distinct
-from fedminmax.runs.advice_text import GROUP_HEADERS, answer, explanation, group_cells, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,20 +40,11 @@ class Mark:
 
 
 SITE = Mark("o", BLUE, "a site")
-ALL_ROWS = Mark("x", INK, "all rows")
-FINAL = Mark("D", VERMILLION, "")
+EVERYONE = Mark("x", INK, "all records")
 
 
-@dataclass(frozen=True)
-class RunWeights:
-    """The final group weights of a run, and the run's name."""
-
-    label: str
-    weights: tuple[float, ...]
-
-
-def mixes_figure(advice: Advice, name: str, run: RunWeights | None = None) -> ReportFigure:
-    """Describe the figure; with a run, also its final weights."""
+def mixes_figure(advice: Advice, name: str) -> ReportFigure:
+    """Describe the figure."""
     is_triangle = len(advice.groups) == 3
     shown = min(len(advice.groups), MAX_GROUPS)
     bars = 1.5 + 0.42 * shown
@@ -66,46 +54,35 @@ def mixes_figure(advice: Advice, name: str, run: RunWeights | None = None) -> Re
         description=f"{'Triangle' if is_triangle else 'Horizontal bars'} of "
         f"{counted(len(advice.groups), 'group')} and {counted(len(advice.sites), 'site')}. "
         f"{answer(advice)}",
-        caption=_caption(advice, run, is_triangle=is_triangle),
+        caption=_caption(advice, is_triangle=is_triangle),
         width=5.6 if is_triangle else 8.2,
         height=5.2 if is_triangle else bars,
         narrow_height=3.9 if is_triangle else bars + 0.7,
-        draw=lambda figure: (_triangle if is_triangle else _bars)(figure, advice, run),
+        draw=lambda figure: (_triangle if is_triangle else _bars)(figure, advice),
         tables=(groups_table(advice),),
     )
 
 
-def groups_table(advice: Advice) -> Table:
-    """Return a table with a line for every group."""
-    return Table(
-        f"The groups and their sites. {explanation(advice)}",
-        GROUP_HEADERS,
-        tuple(tuple(group_cells(group, advice)) for group in advice.groups),
-    )
-
-
-def _caption(advice: Advice, run: RunWeights | None, *, is_triangle: bool) -> str:
+def _caption(advice: Advice, *, is_triangle: bool) -> str:
     if is_triangle:
         caption = (
-            "Each dot is a site: the closer to a corner, the more of its rows are of that group. "
-            "A method that is minimax over sites can reach the group weights in the coloured "
-            "area, and no others; the cross is the mix of all rows."
+            "Each dot is a site: the closer to a corner, the more of its records are of that "
+            "group. A method that is minimax over sites can reach the group weights in the "
+            "coloured area, and no others; the cross is the mix of all records."
         )
     else:
         caption = (
-            "Bars: each group's largest share of any site's rows. A method that is minimax over "
+            "Bars: each group's largest share of any site's records. A method that is minimax over "
             "sites cannot give the group more weight than that; hatched bars end below one half. "
-            "The cross is the group's share of all rows."
+            "The cross is the group's share of all records."
         )
         hidden = len(advice.groups) - MAX_GROUPS
         if hidden > 0:
             caption += f" {counted(hidden, 'group')} with longer bars: only in the table."
-    if run is not None:
-        caption += f" The diamond is the final weight in {run.label}."
     return caption
 
 
-def _triangle(figure: "Figure", advice: Advice, run: RunWeights | None) -> None:
+def _triangle(figure: "Figure", advice: Advice) -> None:
     from matplotlib.patches import Polygon
 
     axes = figure.subplots()
@@ -122,9 +99,7 @@ def _triangle(figure: "Figure", advice: Advice, run: RunWeights | None) -> None:
     if len(places) <= MAX_NAMED_SITES:
         for site, (x, y) in zip(distinct(advice.sites, 14), places, strict=True):
             axes.annotate(site, (x, y), (5, 5), textcoords="offset points", fontsize=8)
-    _mark(axes, [_place([group.share for group in advice.groups])], ALL_ROWS)
-    if run is not None:
-        _mark(axes, [_place(run.weights)], replace(FINAL, label=f"weights of {run.label}"))
+    _mark(axes, [_place([group.share for group in advice.groups])], EVERYONE)
     axes.legend(loc="upper right", frameon=False, fontsize=8)
     names = distinct([group.name for group in advice.groups], 16 if is_narrow(figure) else 30)
     for number, (corner, group) in enumerate(zip(CORNERS, names, strict=True)):
@@ -143,7 +118,7 @@ def _triangle(figure: "Figure", advice: Advice, run: RunWeights | None) -> None:
     axes.set_ylim(-0.12, CORNERS[2][1] + 0.1)
 
 
-def _bars(figure: "Figure", advice: Advice, run: RunWeights | None) -> None:
+def _bars(figure: "Figure", advice: Advice) -> None:
     axes = figure.subplots()
     plain_axes(axes, "x")
     groups = advice.groups
@@ -161,10 +136,7 @@ def _bars(figure: "Figure", advice: Advice, run: RunWeights | None) -> None:
         )
         axes.text(101, line, percent(group.largest_share), va="center", fontsize=8)
     shares = [(100 * groups[place].share, float(line)) for line, place in enumerate(order)]
-    _mark(axes, shares, ALL_ROWS)
-    if run is not None:
-        weights = [(100 * run.weights[place], float(line)) for line, place in enumerate(order)]
-        _mark(axes, weights, replace(FINAL, label=f"weights of {run.label}"))
+    _mark(axes, shares, EVERYONE)
     figure.legend(loc="outside upper left", ncols=1 if is_narrow(figure) else 3, frameon=False)
     names = distinct([groups[place].name for place in order], 17 if is_narrow(figure) else 34)
     axes.axvline(100, color=FAINT, linewidth=0.8)
@@ -173,7 +145,7 @@ def _bars(figure: "Figure", advice: Advice, run: RunWeights | None) -> None:
     axes.set_ylim(len(order) - 0.4, -0.6)
     axes.set_xlim(-2, 118)
     axes.set_xticks(range(0, 101, 50 if is_narrow(figure) else 25))
-    axes.set_xlabel("share in % of a site's rows")
+    axes.set_xlabel("share in % of a site's records")
 
 
 def _mark(axes: "Axes", places: Sequence[Point], mark: Mark) -> None:
@@ -217,12 +189,3 @@ def _turn(first: Point, second: Point, third: Point) -> float:
     return (second[0] - first[0]) * (third[1] - first[1]) - (second[1] - first[1]) * (
         third[0] - first[0]
     )
-
-
-def mixes_of_run(run: Run, name: str) -> ReportFigure:
-    """Describe the figure of a trained run's sites, with its final weights if it has any."""
-    results, census = run.chosen.results, run.census
-    advice = advise_census(census, results.loss)
-    if results.reach is None:
-        return mixes_figure(advice, name)
-    return mixes_figure(advice, name, RunWeights(results.method.name, results.reach.weights))

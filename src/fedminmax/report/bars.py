@@ -1,17 +1,16 @@
-"""Risk by group beside the baseline: a figure of bars with intervals, and a table of numbers.
-
-The table also has the change from the baseline.
-"""
+"""Risk by group beside the baseline: a figure of bars with intervals, and a table of numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedminmax.core.text import counted
+from fedminmax.findings.changes import EVERYONE, measured_change, worst_of
 from fedminmax.findings.records import Interval, Results
+from fedminmax.findings.tables import risk_table
+from fedminmax.findings.text import capitalised, decimals_of, interval_name, number, risk_name
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.report.read_run import Run
-from fedminmax.report.story import ALL_ROWS, Change, all_changes, how_sure, worst_of
 from fedminmax.report.style import (
     BLUE,
     HATCH,
@@ -19,20 +18,10 @@ from fedminmax.report.style import (
     ORANGE,
     PAPER,
     ReportFigure,
-    Table,
+    distinct,
     is_narrow,
     plain_axes,
     readable_numbers,
-)
-from fedminmax.report.text import (
-    NOTHING,
-    decimals_of,
-    distinct,
-    estimate,
-    interval_name,
-    number,
-    risk_name,
-    span,
 )
 
 if TYPE_CHECKING:
@@ -40,48 +29,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_GROUPS = 30
-
-
-def risk_table(run: Run) -> Table:
-    """Return a line per group and for all rows; with a baseline, also the change."""
-    results = run.chosen.results
-    decimals, interval = decimals_of(results), interval_name(results)
-    risks = [*results.risk.by_group, results.risk.overall]
-    rows = [*(group.rows for group in results.risk.by_group), results.test.rows]
-    headers = ["Group", "Test rows", f"{run.label} ({interval})"]
-    cells = [
-        [name, f"{count:,}", estimate(risk, decimals)]
-        for name, count, risk in zip([*results.groups, ALL_ROWS], rows, risks, strict=True)
-    ]
-    if run.baseline is not None:
-        baseline = run.baseline.results
-        headers += [f"{baseline.method.name} ({interval})", "Change (its interval)", "Beyond noise"]
-        before = [*baseline.risk.by_group, baseline.risk.overall]
-        for line, risk, change in zip(cells, before, all_changes(run), strict=True):
-            line += [estimate(risk, decimals), *_change_cells(change, decimals)]
-    return Table(
-        f"{risk_name(results)} by group, lower is better",
-        tuple(headers),
-        tuple(tuple(cells[number]) for number in _groups_of_few_rows_last(results)),
-    )
-
-
-def _groups_of_few_rows_last(results: Results) -> list[int]:
-    """Order the lines: groups with enough rows, all rows, groups with few rows."""
-    groups = results.risk.by_group
-    everyone = len(groups)
-    enough = [number for number, own in enumerate(groups) if own.has_enough_rows]
-    return [*enough, everyone, *(number for number in range(everyone) if number not in enough)]
-
-
-def _change_cells(change: Change | None, decimals: int) -> list[str]:
-    if change is None:
-        return [NOTHING, NOTHING]
-    interval = span(change.low, change.high, decimals)
-    verdict = "yes" if change.is_sure else "no"
-    if not change.has_enough_rows:
-        verdict = "too few rows to say"
-    return [f"{number(change.value, decimals)} ({interval})", verdict]
+RECORD_BY_RECORD = " The interval of a change is that of the differences record by record."
+FROM_TWO_INTERVALS = (
+    " The interval of a change is computed from the two models' intervals, as if they had been "
+    "measured on different records. It is conservative: a clear change is real, and some real ones "
+    "may be missed. Run 'fedminmax train' again to add the interval record by record."
+)
 
 
 @dataclass(frozen=True)
@@ -98,37 +51,44 @@ def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
     """Describe the figure: the worst-off groups first, all rows last."""
     results, order = run.chosen.results, _shown_groups(run)
     worst = worst_of(results)
-    decimals, interval = decimals_of(results), interval_name(results)
+    decimals, interval = decimals_of(results), interval_name(results.test)
     against = f" and {run.baseline.results.method.name}" if run.baseline else ""
     small = results.test.small_groups(results.groups)
     hidden = len(results.groups) - len(small) - len(order)
     return ReportFigure(
         name,
-        f"{risk_name(results)[0].upper()}{risk_name(results)[1:]} by group",
+        f"{capitalised(risk_name(results))} by group",
         description=f"Horizontal bars with intervals for {run.label}{against}, "
-        f"{counted(len(order), 'group')} and all rows."
+        f"{counted(len(order), 'group')} and all records."
         + (
             f" The highest bar of {run.label} is {worst[0]} with "
             f"{number(worst[1].value, decimals)}."
             if worst
             else ""
         ),
-        caption=f"Risk on the test rows; lower is better. Lines are the {interval} of each value: "
-        "how far "
-        "it would move with other test rows of the same group. The worst-off group was selected "
-        "for its high value, which in small groups is partly chance."
-        f"{how_sure(run)}"
+        caption=f"Risk on the test records; lower is better. Lines are the {interval} of each "
+        "value: how far it would move with other test records of the same group. The "
+        "worst-off group was selected for its high value, which in small groups is partly chance."
+        f"{_how_sure(run)}"
         + (f" {counted(hidden, 'group')} with lower risk: only in the table." * bool(hidden))
         + (
-            f" {counted(len(small), 'group')} with fewer than {MIN_ROWS} test rows, or too few "
-            "training rows: only at the end of the table." * bool(small)
+            f" {counted(len(small), 'group')} with fewer than {MIN_ROWS} test records, or too few "
+            "training records: only at the end of the table." * bool(small)
         ),
         width=8.2,
         height=1.3 + 0.5 * (len(order) + 1) * (1 if run.baseline else 0.7),
         narrow_height=1.7 + 0.6 * (len(order) + 1),
         draw=lambda figure: _draw(figure, run, order),
-        tables=(risk_table(run),),
+        tables=(risk_table(results, run.baseline.results if run.baseline else None),),
     )
+
+
+def _how_sure(run: Run) -> str:
+    """Explain how the intervals of changes were made; "" without a baseline."""
+    if run.baseline is None:
+        return ""
+    measured = measured_change(run.chosen.results, run.baseline.results)
+    return FROM_TWO_INTERVALS if measured is None else RECORD_BY_RECORD
 
 
 def _shown_groups(run: Run) -> list[int]:
@@ -144,10 +104,10 @@ def _draw(figure: "Figure", run: Run, order: Sequence[int]) -> None:
     width = 17 if is_narrow(figure) else 34
     shown = distinct([run.chosen.results.groups[a] for a in order], width)
     names = [
-        f"{name}\n{counted(run.chosen.results.risk.by_group[a].rows, 'row')}"
+        f"{name}\n{counted(run.chosen.results.risk.by_group[a].rows, 'record')}"
         for name, a in zip(shown, order, strict=True)
     ]
-    rows = counted(run.chosen.results.test.rows, "row")
+    rows = counted(run.chosen.results.test.rows, "record")
     if run.baseline is None:
         _bars(axes, run.chosen.results, order, Look(0.0, 0.6, BLUE))
     else:
@@ -157,13 +117,13 @@ def _draw(figure: "Figure", run: Run, order: Sequence[int]) -> None:
         columns = 1 if is_narrow(figure) else 2
         figure.legend(loc="outside upper left", ncols=columns, frameon=False)
     axes.axhline(len(order) - 0.5, color=INK, linewidth=0.8)
-    axes.set_yticks(range(len(order) + 1), [*names, f"{ALL_ROWS}\n{rows}"])
+    axes.set_yticks(range(len(order) + 1), [*names, f"{EVERYONE}\n{rows}"])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(order) + 0.6, -0.6)
     axes.set_xlim(left=0)
     readable_numbers(axes.xaxis, axes.get_xlim()[1])
     axes.locator_params(axis="x", nbins=3 if is_narrow(figure) else 8)
-    axes.set_xlabel(f"{risk_name(run.chosen.results)} on test rows")
+    axes.set_xlabel(f"{risk_name(run.chosen.results)} on test records")
 
 
 def _bars(axes: "Axes", results: Results, order: Sequence[int], look: Look) -> None:

@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.text import counted
 from fedminmax.findings.records import RiskAfterRound
+from fedminmax.findings.tables import Table
+from fedminmax.findings.text import LOSS_NAMES, NOTHING, decimals_of, number
+from fedminmax.findings.training import risk_with_error
 from fedminmax.report.read_run import Run
 from fedminmax.report.style import (
     FAINT,
     INK,
     MAX_SERIES,
     ReportFigure,
-    Table,
+    distinct,
     is_narrow,
     plain_axes,
     readable_numbers,
     series_style,
 )
-from fedminmax.report.text import NOTHING, decimals_of, distinct, number
-from fedminmax.runs.remarks import LOSS_NAMES, risk_with_error
 from fedminmax.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def panels_of(run: Curves) -> list[Panel]:
         order = largest[:MAX_SERIES]
     order = tuple(sorted(order, key=largest.index))
     styles = _styles(order, largest)
-    title, decimals = "risk by group on training rows", run.decimals
+    title, decimals = "risk by group on training records", run.decimals
     panels = [
         Panel(
             title,
@@ -130,7 +131,7 @@ def panels_of(run: Curves) -> list[Panel]:
         )
     ]
     if any(line.validation_risks for line in run.rounds):
-        title = "risk by group on validation rows"
+        title = "risk by group on validation records"
         panels.append(
             Panel(
                 title,
@@ -242,13 +243,13 @@ def rounds_figure(run: Curves, name: str) -> ReportFigure:
 
 def _caption(run: Curves, panels: Sequence[Panel]) -> str:
     caption = (
-        f"Top: {run.risk} of each group on the training rows, as the "
-        f"server saw it.{_baseline_text(run.baseline)}"
+        f"Top: {run.risk} of each group on the training records, as "
+        f"the server saw it.{_baseline_text(run.baseline)}"
     )
     if len(panels) > 1 and panels[1].risks:
         caption += (
-            " Below it: the same on validation rows, which training does not use. A round's risks "
-            f"are those of the model at its start.{_chosen_text(run)}"
+            " Below it: the same on validation records, which training does not use. A round's "
+            f"risks are those of the model at its start.{_chosen_text(run)}"
         )
     if panels[-1].risks:
         return f"{caption} {run.label} has no weights over groups or sites."
@@ -262,8 +263,8 @@ def _chosen_text(run: Curves) -> str:
     if chosen is None:
         return ""
     return (
-        f" The vertical line marks the model after round {chosen.round:,}, which validation rows "
-        f"{'chose' if run.is_answer else 'would have chosen'}: its validation risk is "
+        f" The vertical line marks the model after round {chosen.round:,}, which validation "
+        f"records {'chose' if run.is_answer else 'would have chosen'}: its validation risk is "
         f"{risk_with_error(chosen)}."
     )
 
@@ -285,7 +286,7 @@ def _grey_text(panels: Sequence[Panel], *, largest: bool) -> str:
     if all(len(panel.named) == len(panel.names) for panel in panels):
         return ""
     which = "largest" if largest else "highest at the end"
-    return f" The {MAX_SERIES} that are {which} are named; the others are grey."
+    return f" The {MAX_SERIES} lines that are {which} are labelled; the others are grey."
 
 
 def _draw(figure: "Figure", run: Curves, panels: Sequence[Panel]) -> None:

@@ -14,20 +14,25 @@ from jinja2 import Template
 from fedminmax.core.bound_text import bounds_text, upper_percent
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.text import counted, duration_text, listed
+from fedminmax.findings.groups import Fact
+from fedminmax.findings.privacy import (
+    WITHOUT_AGGREGATION,
+    guarantee_lines,
+    guarantee_words,
+    with_aggregation,
+)
 from fedminmax.findings.records import PrivacyOfRun
+from fedminmax.findings.tables import Table
+from fedminmax.findings.text import NOTHING, capitalised, named, number, percent
 from fedminmax.live.live_run import LiveModel, LiveRun, Stage, worst_now
 from fedminmax.report.curves import Curves, rounds_figure
 from fedminmax.report.page import page_template
-from fedminmax.report.story import Fact
-from fedminmax.report.style import ReportFigure, Table, inline_svg
-from fedminmax.report.text import NOTHING, number
-from fedminmax.runs.privacy import promise_lines, promise_words
+from fedminmax.report.style import ReportFigure, inline_svg
 
 # Drawing may take this share of one core's time.
 SHARE_OF_DRAWING = 1 / 10
 MIN_SECONDS_BETWEEN_DRAWINGS = 2.0
 WEIGHT_DECIMALS = 3
-NO_MASKS = "no: the server sees each site's sums"
 
 
 @dataclass(frozen=True)
@@ -152,12 +157,14 @@ def _facts(live: LiveRun) -> list[Fact]:
     model = live.current
     facts = []
     if model is not None and model.rounds:
-        facts = [_round(model), *_worst(live, model), *_gap(live, model), *_time_left(model)]
+        progress = Fact("Round", None, model.progress, model.name)
+        facts = [progress, *_worst(live, model), *_gap(live, model), *_time_left(model)]
         facts.append(_answered(live, model))
     if live.site_progress or live.threshold:
-        masked = f"yes: totals over at least {live.threshold} sites" if live.threshold else NO_MASKS
-        word, _, detail = masked.partition(": ")
-        facts.append(Fact("Sums masked", None, word, detail))
+        word, detail = "no", WITHOUT_AGGREGATION
+        if live.threshold:
+            word, detail = "yes", with_aggregation(live.threshold)
+        facts.append(Fact("Secure aggregation", None, word, detail))
     if live.privacy is not None:
         facts.append(_budget(live.privacy))
     return facts
@@ -166,15 +173,10 @@ def _facts(live: LiveRun) -> list[Fact]:
 def _budget(privacy: Privacy | PrivacyOfRun) -> Fact:
     value = f"\N{GREEK SMALL LETTER EPSILON} = {privacy.epsilon:g}"
     if isinstance(privacy, PrivacyOfRun):
-        promised, _, _ = promise_lines(privacy, between_sites=False)
+        guaranteed, _, _ = guarantee_lines(privacy, between_sites=False)
     else:
-        words = promise_words(privacy)
-        promised = f"{words[0].upper()}{words[1:]}; each site has its own ledger."
-    return Fact("Privacy budget", None, value, f"{promised} All of it is spent at the start.")
-
-
-def _round(model: LiveModel) -> Fact:
-    return Fact("Round", None, model.progress, model.name)
+        guaranteed = f"{capitalised(guarantee_words(privacy))}; each site keeps a privacy ledger."
+    return Fact("Privacy budget", None, value, f"{guaranteed} All of it is spent at the start.")
 
 
 def _worst(live: LiveRun, model: LiveModel) -> list[Fact]:
@@ -190,18 +192,18 @@ def _worst(live: LiveRun, model: LiveModel) -> list[Fact]:
 def _gap(live: LiveRun, model: LiveModel) -> list[Fact]:
     last = model.rounds[-1]
     if last.certificate is not None:
-        proved = last.certificate
-        lower, upper = bounds_text(proved.lower, proved.upper)
+        proof = last.certificate
+        lower, upper = bounds_text(proof.lower, proof.upper)
         detail = (
-            f"proved: no model of this kind brings the worst {proved.players}'s training risk, "
+            f"certified: no model of this kind brings the worst {proof.players}'s training risk, "
             f"penalty included, below {lower}; now at most {upper}"
         )
         if live.small_groups:
             detail += " (with the groups that are too small to be trained for at their share)"
-        return [Fact("Distance from the best possible", None, upper_percent(proved.gap), detail)]
+        return [Fact("Optimality gap", None, upper_percent(proof.gap), detail)]
     if last.remaining is not None:
-        detail = "the method's own estimate, as a share of the worst risk; nothing is proved"
-        return [Fact("Left to gain", None, _percent(last.remaining), detail)]
+        detail = "the method's own estimate, as a share of the worst risk; it is not certified"
+        return [Fact("Left to gain", None, percent(last.remaining), detail)]
     return []
 
 
@@ -232,7 +234,7 @@ def _now(live: LiveRun, model: LiveModel) -> Table:
     """Return each group's first and last risk, and its weight if the method has one per group."""
     decimals = _decimals(model)
     if not model.rounds:
-        return Table("Risk by group on training rows", ("Group",), ())
+        return Table("Risk by group on training records", ("Group",), ())
     first, last = model.rounds[0], model.rounds[-1]
     worst = worst_now(model, live.groups)
     weighted = last.weights_over == "groups" and len(last.weights) == len(live.groups)
@@ -245,7 +247,7 @@ def _now(live: LiveRun, model: LiveModel) -> Table:
         lines.append((*cells, number(last.weights[place], WEIGHT_DECIMALS)) if weighted else cells)
     headers = ["Group", f"Risk, round {first.round:,}", f"Risk, round {last.round:,}"]
     return Table(
-        "Risk by group on training rows" + (", and weight" if weighted else ""),
+        "Risk by group on training records" + (", and weight" if weighted else ""),
         (*headers, "Weight now") if weighted else tuple(headers),
         tuple(tuple(line) for line in lines),
     )
@@ -272,10 +274,9 @@ def _sites(live: LiveRun) -> Table | None:
 def _small_groups(live: LiveRun) -> str:
     if not live.small_groups:
         return ""
-    names = listed([f"“{name}”" for name in live.small_groups])
     return (
-        f"Not shown: {names}. Too few training rows to be trained for, so their risk is mostly "
-        "noise."
+        f"Not shown: {named(live.small_groups)}. Too few training records to be trained for, so "
+        "their risk is mostly chance."
     )
 
 
@@ -283,7 +284,3 @@ def _decimals(model: LiveModel) -> int:
     """Return how many decimals show three figures of the highest risk so far."""
     known = [risk for record in model.rounds for risk in record.risks if risk]
     return 3 if not known else min(8, 2 - math.floor(math.log10(max(known))))
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"

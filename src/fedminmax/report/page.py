@@ -1,17 +1,14 @@
-"""The pages of `fedminmax report` and `fedminmax advise`, and the report's figures as files.
+"""The pages of `fedminmax report` and `fedminmax advise`.
 
 Each page is one self-contained HTML file. The report is made from run folders of `fedminmax train`.
-Its first screen says what was predicted, for which groups, on which rows, when, and what the model
-is for. Figures for papers are written as PNG and SVG, with text drawn as outlines so that no font
-is missing.
+Its first screen says what was predicted, for which groups, on which records, when, and what the
+model is for.
 """
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -20,51 +17,40 @@ from fedminmax.advice.counts import Advice
 from fedminmax.config.messages import validated
 from fedminmax.config.sections import ReportSection
 from fedminmax.core.errors import InputError
-from fedminmax.core.text import counted, listed
-from fedminmax.report.advice_figure import groups_table, mixes_figure, mixes_of_run
+from fedminmax.core.text import counted
+from fedminmax.findings.advice import (
+    ANY_PARTITION,
+    QUESTION,
+    answer,
+    costs_table,
+    groups_table,
+    remedies,
+    reveals_table,
+)
+from fedminmax.findings.findings import Findings
+from fedminmax.findings.tables import Table, mistakes_table
+from fedminmax.findings.text import (
+    LOSS_NAMES,
+    MEANINGS,
+    NOT_STATED,
+    capitalised,
+    interval_name,
+    named,
+    risk_name,
+)
+from fedminmax.report.advice_figure import mixes_figure
 from fedminmax.report.bars import risk_by_group_figure
-from fedminmax.report.census import census_figure
 from fedminmax.report.curves import curves_of, rounds_figure
-from fedminmax.report.mistakes import mistakes, mistakes_fact, mistakes_table
-from fedminmax.report.people import MISCLASSIFIED, people
 from fedminmax.report.questions import Answer, could_be_better, too_small, what_would_help
 from fedminmax.report.read_run import Run
-from fedminmax.report.story import Fact, comparison, facts, story
-from fedminmax.report.style import (
-    ReportFigure,
-    Table,
-    figure_paths,
-    inline_svg,
-    save_figure,
-    styled_figure,
-)
-from fedminmax.report.tables import measures_tables, settings_table
-from fedminmax.report.text import interval_name, risk_meaning, risk_name, short
-from fedminmax.report.tradeoff import trade_off_figure
-from fedminmax.runs.advice_text import (
-    ANY_PARTITION,
-    COST_EXPLAINED,
-    COST_HEADERS,
-    after_training,
-    answer,
-    cost_cells,
-    remedies,
-)
-from fedminmax.runs.measure import merged_groups_text, small_groups_text
-from fedminmax.runs.privacy import privacy_lines
-from fedminmax.runs.remarks import LOSS_NAMES, validation_text, verdict_of
+from fedminmax.report.settings import counts_tables, measures_tables, settings_table
+from fedminmax.report.style import ReportFigure, inline_svg, short
+from fedminmax.report.tradeoff import comparison, trade_off_figure
 
-NOT_STATED = "Not stated. Set it in the section [report] of the configuration."
-MAX_NAMED = 6
 MAX_CHARACTERS = 60
-# Identifies our own pages among a user's other files.
+# Identifies our own pages and figures among a user's other files.
 GENERATOR = "fedminmax report"
 ADVICE_GENERATOR = "fedminmax advise"
-# The bytes that identify our own figures among a user's other files.
-MARKS = {
-    ".png": f"Software\0{GENERATOR}".encode(),
-    ".svg": f"<dc:title>{GENERATOR}</dc:title>".encode(),
-}
 
 
 @dataclass(frozen=True)
@@ -78,46 +64,42 @@ class About:
 def about(run: Run) -> About:
     """Describe this run; what users state themselves comes from its configuration."""
     results, census = run.chosen.results, run.census
-    content = run.settings
-    stated = _stated(content)
+    stated = _stated(run.settings)
     kind = f"one of {_named(results.classes)}" if results.classes else "a number"
-    train = sum(map(sum, census.train))
-    trained = f"Trained on {counted(train, 'row')} of {counted(len(census.sites), 'site')}"
+    trained = counted(sum(map(sum, census.train)), "record")
     facts = {
         "What is predicted": f"“{results.target}”, {kind}.",
-        "For which groups": f"{_columns(content)}{counted(len(results.groups), 'group')}: "
+        "For which groups": f"{_columns(run.settings)}{counted(len(results.groups), 'group')}: "
         f"{_named(results.groups)}.",
-        "On which rows": f"{trained} ({_named(census.sites)}); measured on "
-        f"{counted(results.test.rows, 'other row')}, not used in training.",
+        "On which records": f"Trained on {trained} of {counted(len(census.sites), 'site')} "
+        f"({_named(census.sites)}); measured on {counted(results.test.rows, 'other record')}, not "
+        "used in training.",
         "When": results.finished,
-        "Intended use": stated.intended_use or NOT_STATED,
-        "Not for": stated.not_for or NOT_STATED,
+        "Intended use": stated.intended_use or f"{capitalised(NOT_STATED)}.",
+        "Not for": stated.not_for or f"{capitalised(NOT_STATED)}.",
     }
     return About(stated.title or f"Predicting “{results.target}”", tuple(facts.items()))
 
 
 def _stated(content: Mapping[str, Any]) -> ReportSection:
+    section = content.get("report")
     try:
-        return validated(content.get("report", {}), ReportSection)
+        return validated(section, ReportSection) if isinstance(section, dict) else ReportSection()
     except InputError:
         return ReportSection()
 
 
 def _columns(content: Mapping[str, Any]) -> str:
-    """Name the columns that define the groups, if the configuration has them."""
+    """Name the sensitive attributes, if the configuration has them."""
     section = content.get("groups")
     columns = section.get("columns") if isinstance(section, Mapping) else None
     if not isinstance(columns, list) or not columns:
         return ""
-    return f"By {listed([f'“{column}”' for column in columns])}, "
+    return f"By {named([str(column) for column in columns])}, "
 
 
-def _named(names: tuple[str, ...]) -> str:
-    """List the first few names."""
-    shown = [short(name, MAX_CHARACTERS) for name in names[:MAX_NAMED]]
-    if len(names) > MAX_NAMED:
-        shown.append(f"{len(names) - MAX_NAMED:,} more")
-    return listed(shown)
+def _named(names: Sequence[str]) -> str:
+    return named([short(name, MAX_CHARACTERS) for name in names])
 
 
 @dataclass(frozen=True)
@@ -127,16 +109,15 @@ class RunPart:
     name: str
     run: Run
     _: KW_ONLY
-    people: str
+    found: Findings
     story: str
-    small_groups: str
-    facts: tuple[Fact, ...]
     mistakes: Table | None
     figures: tuple[ReportFigure, ...]
     questions: tuple[Answer, ...]
     measures: tuple[Table, ...]
     other_measures: tuple[Table, ...]
     settings: Table
+    counts: tuple[Table, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -167,27 +148,49 @@ def build_report(runs: Sequence[Run]) -> Report:
     return Report(
         tuple(dict.fromkeys(map(about, runs))),
         tuple(parts),
-        trade_off_figure(runs, "trade-off"),
+        trade_off_figure(runs, "trade-off") if several else None,
         comparison(runs) if several else None,
         tuple(_incomparable(runs)),
     )
 
 
-def render_report(report: Report, version: str) -> str:
-    """Return the page as HTML."""
-    results = report.parts[0].run.chosen.results
-    return page_template("report.html").render(
-        report=report,
-        results=results,
-        risk=risk_name(results),
-        risk_meaning=risk_meaning(results),
-        loss=LOSS_NAMES[results.loss],
-        misclassified=MISCLASSIFIED,
-        interval=interval_name(results),
-        generator=GENERATOR,
-        version=version,
-        inline_svg=inline_svg,
+def _part(run: Run, name: str) -> RunPart:
+    results, found = run.chosen.results, run.findings
+    baseline = run.baseline.results if run.baseline else None
+    not_converged = [one.verdict for one in found.models if not one.results.converged]
+    from_baseline = baseline.warnings if baseline else ()
+    story = (found.story, found.mistakes, found.model.validation, *found.privacy)
+    return RunPart(
+        name,
+        run,
+        found=found,
+        story=" ".join(text for text in story if text),
+        mistakes=mistakes_table(results, baseline),
+        questions=(could_be_better(run), what_would_help(run), too_small(run)),
+        figures=(
+            risk_by_group_figure(run, f"{name}-risk-by-group"),
+            rounds_figure(curves_of(run), f"{name}-rounds"),
+        ),
+        measures=tuple(measures_tables(results)),
+        other_measures=tuple(measures_tables(baseline)) if baseline else (),
+        settings=settings_table([one.results for one in found.models]),
+        counts=tuple(counts_tables(run.census)),
+        warnings=tuple(dict.fromkeys((*not_converged, *results.warnings, *from_baseline))),
+        notes=(*found.after_training, *results.notes),
     )
+
+
+def _incomparable(runs: Sequence[Run]) -> list[str]:
+    """Warn about runs that were measured on other groups or records than the first."""
+    first = runs[0].chosen.results
+    return [
+        f"{run.label} was measured on other groups or test records than {runs[0].label}: their "
+        "risks are not comparable."
+        for run in runs[1:]
+        if run.chosen.results.groups != first.groups
+        or [group.rows for group in run.chosen.results.risk.by_group]
+        != [group.rows for group in first.risk.by_group]
+    ]
 
 
 def page_template(name: str) -> Template:
@@ -201,53 +204,20 @@ def page_template(name: str) -> Template:
     ).get_template(name)
 
 
-def _part(run: Run, name: str) -> RunPart:
-    models = [run.chosen, *([run.baseline] if run.baseline else [])]
-    results = run.chosen.results
-    from_baseline = run.baseline.results.warnings if run.baseline else ()
-    not_converged = [verdict_of(model.results) for model in models if not model.results.converged]
-    further = (validation_text(results), *privacy_lines(results))
-    return RunPart(
-        name,
-        run,
-        people=" ".join(text for text in (people(run), mistakes(run)) if text),
-        story=" ".join([story(run), *(text for text in further if text)]),
-        small_groups=" ".join(
-            text
-            for text in (
-                small_groups_text(results.groups, results.test),
-                merged_groups_text(results),
-            )
-            if text
-        ),
-        facts=(*facts(run), *mistakes_fact(run)),
-        mistakes=mistakes_table(run),
-        questions=(could_be_better(run), what_would_help(run), too_small(run)),
-        figures=(
-            risk_by_group_figure(run, f"{name}-risk-by-group"),
-            rounds_figure(curves_of(run), f"{name}-rounds"),
-            census_figure(run, f"{name}-census"),
-            mixes_of_run(run, f"{name}-mixes"),
-        ),
-        measures=tuple(measures_tables(results)),
-        other_measures=tuple(measures_tables(run.baseline.results)) if run.baseline else (),
-        settings=settings_table(run),
-        warnings=tuple(dict.fromkeys((*not_converged, *results.warnings, *from_baseline))),
-        notes=(*after_training(results), *results.notes),
+def render_report(report: Report, version: str) -> str:
+    """Return the page as HTML."""
+    results = report.parts[0].run.chosen.results
+    return page_template("report.html").render(
+        report=report,
+        results=results,
+        risk=capitalised(risk_name(results)),
+        risk_meaning=MEANINGS[results.task],
+        loss=LOSS_NAMES[results.loss],
+        interval=interval_name(results.test),
+        generator=GENERATOR,
+        version=version,
+        inline_svg=inline_svg,
     )
-
-
-def _incomparable(runs: Sequence[Run]) -> list[str]:
-    """Warn about runs that were measured on other groups or rows than the first."""
-    first = runs[0].chosen.results
-    return [
-        f"{run.label} was measured on other groups or test rows than {runs[0].label}: their "
-        "risks are not comparable."
-        for run in runs[1:]
-        if run.chosen.results.groups != first.groups
-        or [group.rows for group in run.chosen.results.risk.by_group]
-        != [group.rows for group in first.risk.by_group]
-    ]
 
 
 def is_report(text: str) -> bool:
@@ -259,62 +229,15 @@ def render_advice(advice: Advice, source: str, version: str) -> str:
     """Return the page about the census named ``source`` as HTML."""
     return page_template("advice.html").render(
         source=source,
+        question=QUESTION,
         answer=answer(advice),
         any_partition=ANY_PARTITION,
         picture=mixes_figure(advice, "mixes"),
         groups=groups_table(advice),
-        costs=Table(
-            COST_EXPLAINED, COST_HEADERS, tuple(tuple(cost_cells(own)) for own in advice.costs)
-        ),
-        reveals=Table(
-            "What a site reveals to the server, by method",
-            ("a site reveals", "methods"),
-            tuple((shown, ", ".join(keys)) for shown, keys in advice.reveals.items()),
-        ),
+        costs=costs_table(advice),
+        reveals=reveals_table(advice),
         remedies=remedies(advice),
         generator=ADVICE_GENERATOR,
         version=version,
         inline_svg=inline_svg,
     )
-
-
-@dataclass(frozen=True)
-class Exported:
-    """The files, and whether the font lacked some characters of names."""
-
-    paths: tuple[Path, ...]
-    lacks_glyphs: bool
-
-
-def check_figures(figures: Sequence[ReportFigure], folder: Path, *, force: bool) -> None:
-    """Refuse to replace files without ``force``, and files that are not our figures at all."""
-    for one in figures:
-        for path in figure_paths(folder / one.name):
-            if path.is_dir() or (path.exists() and MARKS[path.suffix] not in path.read_bytes()):
-                raise InputError(
-                    f"{path} exists and is not a figure of a report; move it, or give another "
-                    "folder with --figures"
-                )
-            if path.exists() and not force:
-                raise InputError(
-                    f"{path} already exists; give another folder with --figures, or --force to "
-                    "replace it"
-                )
-
-
-def export_figures(figures: Sequence[ReportFigure], folder: Path) -> Exported:
-    """Write each figure under its name."""
-    paths: list[Path] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for one in figures:
-            with styled_figure(one.width, one.height, as_text=False) as figure:
-                one.draw(figure)
-                paths += save_figure(figure, folder / one.name, GENERATOR)
-    missing = [warning for warning in caught if "missing from font" in str(warning.message)]
-    for warning in caught:
-        if warning not in missing:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
-    return Exported(tuple(paths), bool(missing))

@@ -7,6 +7,7 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedminmax.core.errors import InputError
 from fedminmax.core.json_log import read_lines
 from fedminmax.data.tables.census import MAX_COUNT, CensusFile, first_error
+from fedminmax.findings.findings import Findings, findings
 from fedminmax.findings.records import MAX_NUMBER, RISK, Results
 from fedminmax.runs.layout import BASELINE_FOLDER, CENSUS_FILE, CONFIG_FILE, RESULTS_FILE
 from fedminmax.runs.results import finished_results
@@ -49,7 +51,7 @@ def check_trained(
     if RISK not in results.test.metrics or not any(
         group.value is not None for group in results.risk.by_group
     ):
-        raise InputError(f"{path} has no test risk; train with held-out rows or test files")
+        raise InputError(f"{path} has no test risk; train with held-out records or test files")
     path = folder / ROUNDS_FILE
     if not rounds:
         raise InputError(f"{path} has no rounds; {remedy}")
@@ -83,7 +85,7 @@ def check_baseline(folder: Path, baseline: Results, chosen: Results, remedy: str
         or rows != [group.rows for group in chosen.risk.by_group]
     ):
         raise InputError(
-            f"{folder / RESULTS_FILE} was measured on other groups or test rows than the run; "
+            f"{folder / RESULTS_FILE} was measured on other groups or test records than the run; "
             f"{remedy}"
         )
 
@@ -106,6 +108,11 @@ class Run:
     baseline: Trained | None
     census: CensusFile
     config: str
+
+    @cached_property
+    def findings(self) -> Findings:
+        """What the run found, in words."""
+        return findings(self.chosen.results, self.baseline.results if self.baseline else None)
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -10,14 +10,17 @@ the page's colours.
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from html import escape
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+from fedminmax.core.errors import InputError
 from fedminmax.core.files import atomic_write
+from fedminmax.findings.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,6 +57,7 @@ TAG = re.compile(r"<[a-zA-Z/][^<>]*>")
 IDENTIFIER = re.compile(r'(\bid="|url\(#|href="#)')
 PAGE_COLOURS = {INK: "var(--ink)", RULE: "var(--rule)", PAPER: "var(--paper)"}
 WHERE_NUMBERS_ARE = "All numbers are in the tables that follow."
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
@@ -160,15 +164,6 @@ def readable_numbers(axis: "Axis", largest: float) -> None:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table of text cells; the first column names its lines."""
-
-    caption: str
-    headers: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
 class ReportFigure:
     """One figure.
 
@@ -232,3 +227,79 @@ def _own(tag: str, name: str) -> str:
     for colour, page_colour in PAGE_COLOURS.items():
         tag = tag.replace(colour, page_colour)
     return tag
+
+
+def short(name: str, width: int) -> str:
+    """Shorten a name that does not fit into a figure; its table has it in full."""
+    cut = shorten(name, width, placeholder=ELLIPSIS)
+    if cut == ELLIPSIS:
+        cut = f"{name[: width - 1]}{ELLIPSIS}"
+    # Legends skip labels that start with an underscore.
+    return f" {cut}" if cut.startswith("_") else cut
+
+
+def distinct(names: Sequence[str], width: int) -> list[str]:
+    """Shorten names and keep them distinct: cut in the middle, or add a number.
+
+    >>> distinct(["ward of the north, men", "ward of the north, women", "b"], 14)
+    ['ward of…h, men', 'ward of…women', 'b']
+    """
+    labels: list[str] = []
+    for name in names:
+        cut = short(name, width)
+        rivals = [other for other in names if other != name and short(other, width) == cut]
+        if rivals:
+            half = width // 2
+            cut = f"{name[:half].rstrip()}{ELLIPSIS}{name[half + 1 - width :].lstrip()}"
+        if cut in labels:
+            cut = f"{cut} ({labels.count(cut) + 1})"
+        labels.append(f" {cut}" if cut.startswith("_") else cut)
+    return labels
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The files, and whether the font lacked some characters of names."""
+
+    paths: tuple[Path, ...]
+    lacks_glyphs: bool
+
+
+def check_figures(
+    figures: Sequence[ReportFigure], folder: Path, creator: str, *, force: bool
+) -> None:
+    """Refuse to replace files without ``force``, and files that are not our figures at all."""
+    # The bytes that identify our own figures among a user's other files.
+    marks = {
+        ".png": f"Software\0{creator}".encode(),
+        ".svg": f"<dc:title>{creator}</dc:title>".encode(),
+    }
+    for path in (path for one in figures for path in figure_paths(folder / one.name)):
+        if path.is_dir() or (path.exists() and marks[path.suffix] not in path.read_bytes()):
+            raise InputError(
+                f"{path} exists and is not a figure of a report; move it, or give another folder "
+                "with --figures"
+            )
+        if path.exists() and not force:
+            raise InputError(
+                f"{path} already exists; give another folder with --figures, or --force to replace "
+                "it"
+            )
+
+
+def export_figures(figures: Sequence[ReportFigure], folder: Path, creator: str) -> Exported:
+    """Write each figure under its name, with text as outlines, so that no font is missing."""
+    paths: list[Path] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for one in figures:
+            with styled_figure(one.width, one.height, as_text=False) as figure:
+                one.draw(figure)
+                paths += save_figure(figure, folder / one.name, creator)
+    missing = [warning for warning in caught if "missing from font" in str(warning.message)]
+    for warning in caught:
+        if warning not in missing:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    return Exported(tuple(paths), bool(missing))

@@ -4,32 +4,26 @@ Printed, it is one sheet, A4 or Letter, whatever the names in the data: long tex
 report has them in full.
 """
 
-from dataclasses import dataclass
-
-from fedminmax.core.text import counted, listed
+from fedminmax.core.text import counted
+from fedminmax.findings.privacy import NO_GUARANTEE, with_aggregation
+from fedminmax.findings.records import Results
+from fedminmax.findings.text import (
+    MEANINGS,
+    NOT_STATED,
+    capitalised,
+    interval_name,
+    named,
+    risk_name,
+)
 from fedminmax.metrics.intervals import MIN_ROWS
-from fedminmax.network.wire.plan import masked_words
-from fedminmax.report.mistakes import mistakes, mistakes_fact
-from fedminmax.report.page import GENERATOR, NOT_STATED, about, page_template
-from fedminmax.report.people import people
+from fedminmax.report.page import GENERATOR, about, page_template
 from fedminmax.report.questions import BETTER, could_be_better
 from fedminmax.report.read_run import Run
-from fedminmax.report.story import facts, story
-from fedminmax.report.text import interval_name, risk_meaning, risk_name, short
-from fedminmax.runs.remarks import verdict_of
+from fedminmax.report.style import short
 
 # In characters; a sheet has room for about 4,000 in all.
 LONG, MEDIUM = 560, 300
 MAX_NAME = 60
-MAX_NAMED = 4
-
-
-@dataclass(frozen=True)
-class Part:
-    """A heading and what is said under it."""
-
-    heading: str
-    paragraphs: tuple[str, ...]
 
 
 def render_summary(run: Run, version: str) -> str:
@@ -37,7 +31,7 @@ def render_summary(run: Run, version: str) -> str:
     return page_template("summary.html").render(
         title=short(about(run).title, 120),
         parts=_parts(run),
-        facts=[*facts(run), *mistakes_fact(run)],
+        facts=run.findings.facts,
         baseline=run.baseline.results.method.name if run.baseline else None,
         method=run.label,
         finished=run.chosen.results.finished,
@@ -46,81 +40,69 @@ def render_summary(run: Run, version: str) -> str:
     )
 
 
-def _parts(run: Run) -> list[Part]:
-    known = dict(about(run).facts)
-    trained = [short(known[name], MEDIUM) for name in ("What is predicted", "On which rows")]
+def _parts(run: Run) -> dict[str, list[str]]:
+    """Return the paragraphs by their headings."""
+    stated, results, found = dict(about(run).facts), run.chosen.results, run.findings
+    trained = [short(stated[name], MEDIUM) for name in ("What is predicted", "On which records")]
+    not_stated = f"{capitalised(NOT_STATED)}."
     uses = " ".join(
-        f"{name}: {'not stated.' if known[name] == NOT_STATED else known[name]}"
+        f"{name}: {'not stated.' if stated[name] == not_stated else stated[name]}"
         for name in ("Intended use", "Not for")
     )
-    return [
-        Part("What was trained", (" ".join(trained), short(uses, MEDIUM))),
-        Part("For whom it is worst, and compared with the plain model", _worst(run)),
-        Part(BETTER, (short(_better(run), LONG),)),
-        Part("What is not known", tuple(_unknown(run))),
-        Part("Privacy", (short(_privacy(run), LONG),)),
-    ]
-
-
-def _worst(run: Run) -> tuple[str, ...]:
-    """Return the result in people if it was measured, and in risk, with what that means."""
-    results = run.chosen.results
-    risk = f"{risk_name(results)[0].upper()}{risk_name(results)[1:]}: {risk_meaning(results)}."
-    texts = (short(people(run), LONG), mistakes(run), short(story(run), LONG), risk)
-    return tuple(text for text in texts if text)
-
-
-def _better(run: Run) -> str:
-    """Return the short answer; where nothing is proved, with the reason."""
-    answer = could_be_better(run)
-    proved = run.chosen.results.proof is not None
-    return answer.short if proved else f"{answer.short} {answer.reasons[0]}"
+    risk = f"{capitalised(risk_name(results))}: {MEANINGS[results.task]}."
+    better = could_be_better(run)
+    # Without a certificate the reason is part of the answer.
+    reason = "" if results.proof is not None else f" {better.reasons[0]}"
+    return {
+        "What was trained": [" ".join(trained), short(uses, MEDIUM)],
+        "For whom it is worst, and compared with the baseline": [
+            text for text in (short(found.story, LONG), found.mistakes, risk) if text
+        ],
+        BETTER: [short(f"{better.short}{reason}", LONG)],
+        "What is not known": _unknown(run),
+        "Privacy": [short(_privacy(results), LONG)],
+    }
 
 
 def _unknown(run: Run) -> list[str]:
     results = run.chosen.results
-    small = results.test.small_groups(results.groups)
+    small = [short(name, MAX_NAME) for name in results.test.small_groups(results.groups)]
     texts = []
     if small:
-        names = [f"“{short(name, MAX_NAME)}”" for name in list(small)[:MAX_NAMED]]
-        if len(small) > MAX_NAMED:
-            names.append(f"{len(small) - MAX_NAMED:,} more")
         groups = counted(len(small), "group has", "groups have")
         texts.append(
-            f"How the model serves {listed(names)}: {groups} under {MIN_ROWS} test rows, or too "
-            "few training rows."
+            f"How the model serves {named(small)}: {groups} under {MIN_ROWS} test records, or too "
+            "few training records."
         )
     if not results.converged:
-        texts.append(short(verdict_of(results), MEDIUM))
+        texts.append(short(run.findings.model.verdict, MEDIUM))
     if run.baseline is None:
-        texts.append("Whether a plain model would be better or worse: none was trained.")
+        texts.append("Whether a standard model would be better or worse: none was trained.")
     texts.append(
-        f"How it does with other training rows: the {interval_name(results)}s are about other test "
-        "rows of the same groups. Nothing is said of groups that were not named, of other "
-        "measures, or of how predictions are used."
+        f"How it does with other training records: the {interval_name(results.test)}s are about "
+        "other test records of the same groups. Nothing is said of groups that were not named, of "
+        "other measures, or of how predictions are used."
     )
     return texts
 
 
-def _privacy(run: Run) -> str:
-    results = run.chosen.results
+def _privacy(results: Results) -> str:
     texts = ["One process read all sites' files; in a federation, sites would send sums."]
     if results.sites is not None:
-        texts = ["No row left its site; sites sent sums over their rows."]
+        texts = ["No record left its site; sites sent sums over their records."]
         texts.append(
-            "Each site's sums were visible to the server."
+            "The server saw the sums of each site."
             if results.secure_aggregation is None
-            else f"They were masked: {masked_words(results.secure_aggregation)}."
+            else f"Secure aggregation: {with_aggregation(results.secure_aggregation)}."
         )
-    own = results.privacy
-    if own is None:
-        texts.append(
-            "There is no formal bound (differential privacy) on what the model reveals of a row."
-        )
+    privacy = results.privacy
+    if privacy is None:
+        texts.append(NO_GUARANTEE)
     else:
-        unit = "one training row" if own.unit == "row" else "all that one site has"
+        unit = "one training record" if privacy.unit == "row" else "all that one site has"
         texts.append(
             f"What the model reveals of {unit} is bounded: differential privacy with epsilon "
-            f"{own.epsilon:g} and delta {own.delta:g}. Test results and counts are not covered."
+            f"{privacy.epsilon:g} and delta {privacy.delta:g}. Test results and counts are not "
+            "covered."
         )
     return " ".join(texts)

@@ -1,23 +1,25 @@
-"""The trade-off figure: each run's risk for its worst group, and for all rows."""
+"""Several models at a glance: each one's risk for its worst group, and for all records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedminmax.core.text import counted, listed
+from fedminmax.findings.changes import change_between, worst_of
 from fedminmax.findings.records import Interval, Results
+from fedminmax.findings.tables import Table
+from fedminmax.findings.text import TOO_FEW, decimals_of, estimate, interval_name, risk_name
+from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.report.read_run import Run
-from fedminmax.report.story import worst_of
 from fedminmax.report.style import (
     INK,
     ReportFigure,
-    Table,
+    distinct,
     is_narrow,
     plain_axes,
     readable_numbers,
     series_style,
 )
-from fedminmax.report.text import decimals_of, distinct, estimate, interval_name, risk_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Point:
-    """One model: the mean risk over all rows and the worst group's."""
+    """One model: the mean risk over all records and the worst group's."""
 
     label: str
     is_baseline: bool
@@ -52,13 +54,13 @@ def trade_off_figure(runs: Sequence[Run], name: str) -> ReportFigure | None:
     lowest = min(found.points, key=lambda point: point.worst.value or 0.0)
     return ReportFigure(
         name,
-        "Worst group against the mean over all rows",
+        "Worst group against the mean over all records",
         description=f"{counted(len(labels), 'point')} with intervals: {listed(labels)}. "
         f"{lowest.label} is "
         "lowest for its worst group.",
-        caption="Down is better for the worst group, left is better on average over all rows. An "
-        "arrow "
-        f"leads from a run's baseline to the run. Lines are each value's {interval_name(results)}.",
+        caption="Down is better for the worst group, left is better on average over all records. "
+        "An arrow leads from a run's baseline to the run. Lines are each value's "
+        f"{interval_name(results.test)}.",
         width=8.2,
         height=4.2,
         narrow_height=3.4 + 0.22 * len(labels),
@@ -72,7 +74,7 @@ def _points(runs: Sequence[Run]) -> Points:
     points: list[Point] = []
     steps = []
     for run in runs:
-        # Both models of a run have the same test rows: either both have a worst group, or none.
+        # Both models of a run have the same test records: either both have a worst group, or none.
         chosen = _point(run.chosen.results, run.label, base=False)
         if chosen is None:
             continue
@@ -126,7 +128,7 @@ def _draw(figure: "Figure", found: Points, risk: str) -> None:
         )
     readable_numbers(axes.xaxis, axes.get_xlim()[1])
     readable_numbers(axes.yaxis, axes.get_ylim()[1])
-    axes.set_xlabel(f"mean {risk} over all test rows")
+    axes.set_xlabel(f"mean {risk} over all test records")
     axes.set_ylabel(f"{risk} of the worst group")
     axes.locator_params(nbins=4 if narrow else 8)
     if narrow:
@@ -141,10 +143,10 @@ def _ends(interval: Interval) -> list[float]:
 
 
 def _table(found: Points, results: Results) -> Table:
-    decimals, interval = decimals_of(results), interval_name(results)
+    decimals, interval = decimals_of(results), interval_name(results.test)
     return Table(
-        f"{risk_name(results)} of the worst group and of all rows, lower is better",
-        ("Model", "Worst group", f"Its risk ({interval})", f"All rows ({interval})"),
+        f"{risk_name(results)} of the worst group and of all records, lower is better",
+        ("Model", "Worst group", f"Its risk ({interval})", f"All records ({interval})"),
         tuple(
             (
                 point.label + " (baseline)" * point.is_baseline,
@@ -155,3 +157,48 @@ def _table(found: Points, results: Results) -> Table:
             for point in found.points
         ),
     )
+
+
+def comparison(runs: Sequence[Run]) -> str:
+    """Report which of several runs, or baselines, has the lowest worst-group risk, and how sure."""
+    known = [(label, own) for label, own in _candidates(runs) if worst_of(own)]
+    if len(known) < 2:
+        return f"The runs cannot be compared: {TOO_FEW}, fewer than two groups have {MIN_ROWS}."
+    ranked = sorted(known, key=lambda pair: _risk_of_worst(pair[1]).value or 0.0)
+    first, second = (_risk_of_worst(own) for _, own in ranked[:2])
+    results = ranked[0][1]
+    decimals = decimals_of(results)
+    doubts = [label for label, own in ranked if not own.converged]
+    between = change_between("", min(first.rows, second.rows), second, first)
+    clear = "clearly lower" if between and between.is_clear else "not clearly different"
+    baselines = " and their baselines" if any(run.baseline for run in runs) else ""
+    return (
+        f"Of {len(runs)} runs{baselines}, {ranked[0][0]} has the lowest worst-group "
+        f"{risk_name(results)}, {estimate(first, decimals)}; next is {ranked[1][0]} with "
+        f"{estimate(second, decimals)}, {clear}{_may_change(doubts)}."
+    )
+
+
+def _candidates(runs: Sequence[Run]) -> list[tuple[str, Results]]:
+    """Return all models with their names, a baseline that several runs share once."""
+    found = [(run.label, run.chosen.results) for run in runs]
+    seen: list[Results] = []
+    for run in runs:
+        if run.baseline is None:
+            continue
+        own = run.baseline.results
+        if all((own.method, own.risk) != (other.method, other.risk) for other in seen):
+            seen.append(own)
+            found.append((f"{own.method.name} (baseline of {run.label})", own))
+    return found
+
+
+def _may_change(doubts: Sequence[str]) -> str:
+    if not doubts:
+        return ""
+    return f"; with more rounds this may change, because not all have converged: {listed(doubts)}"
+
+
+def _risk_of_worst(results: Results) -> Interval:
+    worst = worst_of(results)
+    return Interval(value=None, low=None, high=None) if worst is None else worst[1]

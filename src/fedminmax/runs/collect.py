@@ -19,19 +19,26 @@ from fedminmax.data.tables.census import FORMAT, CensusFile
 from fedminmax.data.tables.groups import GroupKey
 from fedminmax.data.tables.load import size_warnings, small_group_remarks
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
+from fedminmax.findings.privacy import WITHOUT_AGGREGATION, with_aggregation
 from fedminmax.findings.records import NOT_MEASURED, MergedOfRun, Results, SiteOfRun, record_as_json
 from fedminmax.metrics.sums import metrics_from_sums, paired_sums_of
 from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
 from fedminmax.network.server.run import read_outcome
-from fedminmax.network.wire.plan import UNMASKED_WORDS, NetworkPlan, masked_words, task_of
+from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.runs.assemble import add_advice
-from fedminmax.runs.card import write_card
 from fedminmax.runs.fetched import FinishedRun, MeasuredTests, finished_runs, measured_tests
 from fedminmax.runs.layout import CENSUS_FILE
 from fedminmax.runs.measure import measured, with_change
 from fedminmax.runs.privacy import privacy_of_network_run
 from fedminmax.runs.remarks import with_proof
-from fedminmax.runs.results import Remarks, TrainingFacts, results_of, today, write_results
+from fedminmax.runs.results import (
+    Remarks,
+    TrainingFacts,
+    results_of,
+    today,
+    write_card,
+    write_results,
+)
 from fedminmax.training.checkpoint import checkpoint_paths
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 
@@ -52,10 +59,10 @@ def remarks_on(
         for site, count in _rounds_of(rounds, plan).items()
         if count < len(rounds) and all(run.participation == 1.0 for run in plan.runs)
     ]
-    seen = f"sums were not masked: {UNMASKED_WORDS}"
+    seen = f"no secure aggregation: {WITHOUT_AGGREGATION}"
     if plan.secure_aggregation is not None:
-        words = masked_words(plan.secure_aggregation.threshold)
-        seen = f"masked sums: {words}; how many rows each site has is not known"
+        words = with_aggregation(plan.secure_aggregation.threshold)
+        seen = f"secure aggregation: {words}; how many records each site has is not known"
     noisy = []
     if plan.privacy is not None:
         noisy = ["counts of training rows are noisy: exact ones were not sent"]
@@ -262,5 +269,12 @@ def _write(
     if run.alternative is not None:
         save_model(folder / f"{run.alternative.iterate}.safetensors", run.alternative)
     save_model(folder / MODEL_FILE, run.saved)
-    write_card(folder, run.saved, results, census=census, card=run.table_run.card, section=section)
+    write_card(
+        folder,
+        results,
+        run.saved.encoding,
+        census=census,
+        card=run.table_run.card,
+        section=section,
+    )
     write_results(folder, results)

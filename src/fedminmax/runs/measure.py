@@ -6,7 +6,6 @@ results.json) is the method's metrics minus its baseline's, row by row. Each per
 measured on its own site's test rows.
 """
 
-import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,6 @@ from fedminmax.config.file_format import FormatChanges
 from fedminmax.config.read import Source, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
-from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted, quoted
 from fedminmax.data.tables.encode import distance_warnings, drop_unknown_groups, encode
 from fedminmax.data.tables.load import FederatedTables
@@ -48,7 +46,6 @@ from fedminmax.metrics.row_scores import PAIRED, RISKS, RowScore
 from fedminmax.metrics.score_rows import score_predictions
 from fedminmax.metrics.sums import ScoreSums, sum_scores
 from fedminmax.runs.layout import CONFIG_FILE
-from fedminmax.runs.metric_names import metric_name
 from fedminmax.training.simulation import Simulation
 
 OWN_MODEL = "the site's own model"
@@ -135,97 +132,6 @@ def measured(found: GroupMetrics, groups: Sequence[str], small: Collection[int])
             for name, metric in found.metrics.items()
         },
     )
-
-
-def metric_cells(
-    results: Results, test: Measured, metrics: Sequence[str] | None = None
-) -> tuple[list[str], list[list[str]]]:
-    """Return headers and lines: one per group, all rows, the gap, then groups with few rows."""
-    groups = results.groups
-    shown = [name for name in test.metrics if metrics is None or name in metrics]
-    columns = [test.metrics[name] for name in shown]
-    first = next(iter(test.metrics.values()))
-    small = test.small_groups(groups)
-    lines = {
-        group: [
-            group,
-            f"{first.by_group[number].rows:,}",
-            *(
-                interval_text(column.by_group[number]) + " *" * (column.worst_group == group)
-                for column in columns
-            ),
-        ]
-        for number, group in enumerate(groups)
-    }
-    overall = [interval_text(column.overall) for column in columns]
-    gaps = [interval_text(column.gap) for column in columns]
-    headers = ["group", "rows", *(metric_name(name, results.classes) for name in shown)]
-    return headers, [
-        *(line for group, line in lines.items() if group not in small),
-        ["all", f"{test.rows:,}", *overall],
-        ["gap", "", *gaps],
-        *(line for group, line in lines.items() if group in small),
-    ]
-
-
-def small_groups_text(groups: Sequence[str], test: Measured) -> str:
-    """List the groups with too few rows to compare; "" if there are none."""
-    small = test.small_groups(groups)
-    few = [f"{name} ({rows:,})" for name, rows in small.items() if rows < MIN_ROWS]
-    untrained = [name for name, rows in small.items() if rows >= MIN_ROWS]
-    sentences = []
-    if few:
-        sentences.append(f"Too few test rows to say, under {MIN_ROWS}: {', '.join(few)}.")
-    if untrained:
-        sentences.append(f"Too few training rows to be trained for: {', '.join(untrained)}.")
-    return " ".join(sentences)
-
-
-def merged_groups_text(results: Results) -> str:
-    """List the groups that were merged into one, with the risk of each; "" if none were."""
-    merged = results.merged
-    if merged is None:
-        return ""
-    listing = ", ".join(merged.groups)
-    if merged.test.rows:
-        risks = merged.test.metrics[RISK].by_group
-        listing = "; ".join(
-            f"{name} {interval_text(own)}, {counted(own.rows, 'test row')}"
-            if own.rows
-            else f"{name}, no test rows"
-            for name, own in zip(merged.groups, risks, strict=True)
-        )
-    return (
-        f"'{MERGED_NAME}' are {len(merged.groups)} groups, each too small to be trained for: "
-        f"{listing}."
-    )
-
-
-def interval_text(interval: Interval, like: Interval | None = None) -> str:
-    """Format a value with its interval, if known, with four digits.
-
-    With ``like`` it has as many decimals as ``like``.
-
-    >>> interval_text(Interval(value=0.25, low=0.2, high=0.31))
-    '0.2500 (0.2000 to 0.3100)'
-    >>> large = Interval(value=1234.56, low=999.9, high=20123.4)
-    >>> interval_text(large), interval_text(Interval(value=0.0, low=-1.0, high=1.0), like=large)
-    ('1,235 (1,000 to 20,123)', '0 (-1 to 1)')
-    >>> interval_text(Interval(value=7.5, low=None, high=None, rows=3))
-    '7.500 (no interval)'
-    """
-    if interval.value is None:
-        return ""
-    decimals = _decimals(like or interval)
-    value = f"{interval.value:z,.{decimals}f}"
-    if interval.low is None or interval.high is None:
-        return f"{value} (no interval)"
-    return f"{value} ({interval.low:z,.{decimals}f} to {interval.high:z,.{decimals}f})"
-
-
-def _decimals(interval: Interval) -> int:
-    largest = max(abs(end or 0.0) for end in (interval.value, interval.low, interval.high)) or 1.0
-    return max(0, 3 - math.floor(math.log10(largest)))
 
 
 def _metric(

@@ -15,7 +15,6 @@ from pathlib import Path
 from fedminmax.config.read import TableConfig
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_secret
-from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.ledger import (
     Spent,
     before_and_after,
@@ -26,8 +25,7 @@ from fedminmax.core.privacy.ledger import (
     write_line,
 )
 from fedminmax.core.privacy.mechanism import Mechanism, Privacy
-from fedminmax.core.text import counted
-from fedminmax.findings.records import PrivacyOfRun, Results
+from fedminmax.findings.records import PrivacyOfRun
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agree import NoisyCensus
 from fedminmax.network.server.agreement import Agreed
@@ -37,16 +35,6 @@ from fedminmax.training.simulation import Simulation
 
 KEY_FILE, LEDGER_FILE = "noise.key", "fedminmax-privacy.jsonl"
 KEY_BYTES = 32
-NOT_COVERED = (
-    "Not covered by it: test results and counts of rows in this folder; the means and deviations "
-    "by which columns are encoded; the names of groups and categories; what was chosen after "
-    "looking at the data."
-)
-NOT_COVERED_AT_SITES = (
-    "Not covered by it: test results; the number of training rows over all sites, and the sums by "
-    "which number columns are encoded; which groups and categories occur, and at how many sites; "
-    "what was chosen after looking at the data, and which sites took part when."
-)
 
 
 def noise_key_of(folder: Path) -> bytes:
@@ -140,42 +128,6 @@ def _of_run(mechanism: Mechanism, minimum_group: int, spent: float | None) -> Pr
         minimum_group=minimum_group,
         spent=spent,
     )
-
-
-def promise_words(own: Privacy | PrivacyOfRun) -> str:
-    """Say what is promised of whom."""
-    unit = own.unit.value if isinstance(own.unit, Unit) else own.unit
-    hidden = "one training row" if unit == Unit.ROW.value else "all that one site has"
-    colluding = (
-        f", even if {counted(own.colluding, 'site')} disclose their noise or are missing"
-        if own.colluding
-        else ""
-    )
-    return (
-        f"differential privacy: (epsilon, delta) = ({own.epsilon:g}, {own.delta:g}) for {hidden}, "
-        f"added or removed{colluding}"
-    )
-
-
-def privacy_lines(results: Results) -> list[str]:
-    """Say what is promised and what is not; nothing where nothing is."""
-    own, between_sites = results.privacy, results.sites is not None
-    return [] if own is None else [*promise_lines(own, between_sites=between_sites)]
-
-
-def promise_lines(own: PrivacyOfRun, *, between_sites: bool) -> tuple[str, str, str]:
-    """Say what a run promises, what that does not cover, and what became of small groups."""
-    words = promise_words(own)
-    spent = "" if own.spent is None else f" All runs on these files: epsilon {own.spent:.3g}."
-    promised = (
-        f"{words[0].upper()}{words[1:]}; {counted(own.releases, 'release')} with noise multiplier "
-        f"{own.noise_multiplier:.3g}, clip {own.clip:g}, losses up to {own.max_loss:.3g}.{spent}"
-    )
-    small = (
-        f"Groups of fewer than {own.minimum_group:,} rows kept their share as weight: noise would "
-        "dominate their sums."
-    )
-    return promised, NOT_COVERED_AT_SITES if between_sites else NOT_COVERED, small
 
 
 def fingerprint(config: TableConfig) -> str:

@@ -7,13 +7,17 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from fedminmax.config.sections import ReportSection
 from fedminmax.core.convergence import Convergence
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_json
-from fedminmax.data.tables.census import FORMAT, first_error
+from fedminmax.core.files import write_json, write_text
+from fedminmax.data.tables.census import FORMAT, CensusFile, first_error
+from fedminmax.data.tables.encoding import Encoding
 from fedminmax.exports.saved_model import SavedModel
+from fedminmax.findings.card import render_card
 from fedminmax.findings.records import Measured, MethodOfRun, ModelOfRun, Results, record_as_json
-from fedminmax.runs.layout import RESULTS_FILE
+from fedminmax.methods.card import MethodCard
+from fedminmax.runs.layout import CARD_FILE, RESULTS_FILE
 
 ADVICE = "remove it, and run 'fedminmax train' again"
 
@@ -73,6 +77,20 @@ def results_of(
 def write_results(folder: Path, results: Results) -> None:
     """Write a finished run's results."""
     write_json(folder / RESULTS_FILE, record_as_json(results))
+
+
+def write_card(
+    folder: Path,
+    results: Results,
+    encoding: Encoding,
+    *,
+    census: CensusFile,
+    card: MethodCard,
+    section: ReportSection,
+) -> None:
+    """Write the model card of a finished run."""
+    text = render_card(results, encoding, census=census, card=card, section=section)
+    write_text(folder / CARD_FILE, text)
 
 
 def read_results(folder: Path) -> Results | None:

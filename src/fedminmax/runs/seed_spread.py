@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from fedminmax.core.errors import InputError
+from fedminmax.findings.changes import EVERYONE, measured_change
 from fedminmax.findings.records import Interval, Results
+from fedminmax.findings.text import TOO_FEW, decimals_of, estimate
 from fedminmax.metrics.intervals import MIN_ROWS
-from fedminmax.runs.measure import change_from, interval_text
 
-ALL_ROWS = "all"
 WORST_GROUP = "worst group"
-TOO_FEW = "too few rows to say"
 CAVEAT = (
-    "Mean over seeds, in parentheses the lowest and the highest. The splits share rows, so this is "
-    "not a confidence interval: it shows how much one split can mislead."
+    "Mean over seeds, in parentheses the lowest and the highest. The splits share records, so "
+    "this is not a confidence interval: it shows how much one split can mislead."
 )
 
 
@@ -75,6 +74,7 @@ class SeedSpread:
     models: tuple[str, ...]
     lines: tuple[SpreadLine, ...]
     not_converged: dict[str, tuple[int, ...]]
+    decimals: int
 
 
 def spread_over_seeds(runs: Sequence[Sequence[Results]]) -> SeedSpread:
@@ -83,7 +83,9 @@ def spread_over_seeds(runs: Sequence[Sequence[Results]]) -> SeedSpread:
     groups = first[0].groups
     if any(own.groups != groups for results in runs for own in results):
         raise InputError("the seeds have different groups; train them on the same files")
-    changes = [change_from(*results) if len(results) > 1 else None for results in runs]
+    changes = [
+        measured_change(results[0], results[1]) if len(results) > 1 else None for results in runs
+    ]
     lines = [
         _line(
             name,
@@ -94,7 +96,7 @@ def spread_over_seeds(runs: Sequence[Sequence[Results]]) -> SeedSpread:
     ]
     overall = [[own.risk.overall for own in results] for results in runs]
     total = [None if own is None else own.overall for own in changes]
-    lines.append(_line(ALL_ROWS, overall, total))
+    lines.append(_line(EVERYONE, overall, total))
     worst = [[_worst(own) for own in results] for results in runs]
     of_worst = [None if own is None else own.worst for own in changes]
     lines.append(_line(WORST_GROUP, worst, of_worst))
@@ -112,23 +114,24 @@ def spread_over_seeds(runs: Sequence[Sequence[Results]]) -> SeedSpread:
         tuple(own.method.name for own in first),
         tuple(lines),
         {name: which for name, which in not_converged.items() if which},
+        decimals_of(first[0]),
     )
 
 
 def spread_cells(spread: SeedSpread) -> tuple[list[str], list[list[str]]]:
     """Return headers and lines of a table."""
     has_change = any(line.change for line in spread.lines)
-    like = next(line.risks[0].ends for line in spread.lines if line.name == ALL_ROWS)
     headers = ["group", *spread.models, *(["change", "lower in"] if has_change else [])]
     lines = []
     for line in spread.lines:
-        cells = [line.name, *(interval_text(risk.ends) for risk in line.risks)]
+        cells = [line.name, *(estimate(risk.ends, spread.decimals) for risk in line.risks)]
         if line.change and line.too_few_rows:
             cells += [TOO_FEW, ""]
         elif line.change:
             known = line.change.known
             below = sum(value < 0 for value in known)
-            cells += [interval_text(line.change.ends, like=like), f"{below} of {len(known)}"]
+            change = estimate(line.change.ends, spread.decimals)
+            cells += [change, f"{below} of {len(known)}"]
         lines.append(cells)
     return headers, lines
 
@@ -138,12 +141,13 @@ def spread_notes(spread: SeedSpread) -> list[str]:
     notes = [CAVEAT]
     if any(line.change for line in spread.lines):
         notes.append(
-            f"Change: {spread.models[0]} minus {spread.models[-1]} on the same rows; 'lower in' "
+            f"Change: {spread.models[0]} minus {spread.models[-1]} on the same records. 'Lower in' "
             "counts the seeds in which it is below 0."
         )
     if any(line.too_few_rows for line in spread.lines):
         notes.append(
-            f"The worst group is the worst of those with at least {MIN_ROWS} test rows in a split."
+            f"The worst group is the worst of those with at least {MIN_ROWS} test records in a "
+            "split."
         )
     notes += [
         f"{name} has not converged with seed {', '.join(map(str, seeds))}: differences there may "
@@ -179,7 +183,7 @@ def _line(
 ) -> SpreadLine:
     """Make a line from the intervals of each seed, model by model, and their changes."""
     known = [own for own in changes if own is not None]
-    is_group = name not in (ALL_ROWS, WORST_GROUP)
+    is_group = name not in (EVERYONE, WORST_GROUP)
     return SpreadLine(
         name,
         tuple(ValueOverSeeds(tuple(own.value for own in one)) for one in zip(*risks, strict=True)),

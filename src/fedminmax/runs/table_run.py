@@ -31,7 +31,6 @@ from fedminmax.findings.records import (
 )
 from fedminmax.network.planned_runs import planned_runs
 from fedminmax.runs.assemble import add_advice
-from fedminmax.runs.card import write_card
 from fedminmax.runs.layout import (
     BASELINE_FOLDER,
     CENSUS_FILE,
@@ -57,6 +56,7 @@ from fedminmax.runs.results import (
     read_results,
     results_of,
     today,
+    write_card,
     write_results,
 )
 from fedminmax.training.certify import certify, check_certifiable, check_single_answer
@@ -159,7 +159,9 @@ def finish_table(
     if config.privacy is not None:
         results = results.model_copy(update={"privacy": privacy_of_run(config, federation)})
     save_model(run.folder / MODEL_FILE, saved)
-    write_card(run.folder, saved, results, census=census, card=run.card, section=config.report)
+    write_card(
+        run.folder, results, saved.encoding, census=census, card=run.card, section=config.report
+    )
     write_results(run.folder, results)
     # Only now: without its key, an unfinished run could not go on.
     forget_noise_key(run.folder)

@@ -22,12 +22,11 @@ from fedminmax.data.tables.census import census_of
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.findings.records import Results
-from fedminmax.runs.card import write_card
 from fedminmax.runs.layout import claim_run
 from fedminmax.runs.measure import change_from, paired_sums, score_rows, with_change
 from fedminmax.runs.plan import TableRun, federate, plan_table_runs
 from fedminmax.runs.privacy import noise_key_of
-from fedminmax.runs.results import finished_results, write_results
+from fedminmax.runs.results import finished_results, write_card, write_results
 from fedminmax.runs.table_run import TableJob, is_finished, open_runs, train_table
 from fedminmax.training.resume import RunSoFar
 
@@ -54,7 +53,14 @@ def add_change(job: TableJob, runs: Sequence[TableRun]) -> None:
         )
         results = with_change(results, paired_sums(own, other, len(saved.groups)), before)
         census, section = census_of(job.tables), job.config.report
-        write_card(chosen.folder, saved, results, census=census, card=chosen.card, section=section)
+        write_card(
+            chosen.folder,
+            results,
+            saved.encoding,
+            census=census,
+            card=chosen.card,
+            section=section,
+        )
         write_results(chosen.folder, results)
 
 

@@ -15,8 +15,8 @@ from fedminmax.core.files import write_json
 from fedminmax.core.messages import Reveals
 from fedminmax.core.text import counted
 from fedminmax.data.partition import Setting
+from fedminmax.findings.convergence import marked
 from fedminmax.methods.card import MethodCard
-from fedminmax.runs.convergence import marked
 from fedminmax.studies.config import StudyConfig
 from fedminmax.studies.finish import Tick, finish_runs, is_finished, run_folder
 from fedminmax.studies.scores import GroupScores, RunResult, Spread, all_converged, spread

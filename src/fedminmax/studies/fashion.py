@@ -16,7 +16,7 @@ from fedminmax.core.models import cnn
 from fedminmax.core.text import markdown_table
 from fedminmax.data.fashion_mnist import GROUP_NAMES, FashionMnist, choose_rows
 from fedminmax.data.partition import Setting
-from fedminmax.runs.convergence import marked, notes_on_convergence
+from fedminmax.findings.convergence import marked, notes_on_convergence
 from fedminmax.studies.config import PaperSettings, StudyConfig
 from fedminmax.studies.scores import (
     SAME_OBJECTIVE,

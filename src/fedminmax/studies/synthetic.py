@@ -24,8 +24,8 @@ from fedminmax.data.synthetic import (
     expected_risks,
     qffl_risks,
 )
+from fedminmax.findings.convergence import marked, notes_on_convergence
 from fedminmax.methods.qfedavg import QFedAvg
-from fedminmax.runs.convergence import marked, notes_on_convergence
 from fedminmax.studies.config import PaperSettings, StudyConfig
 from fedminmax.studies.scores import (
     SAME_OBJECTIVE,

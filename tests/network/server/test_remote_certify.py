@@ -80,7 +80,7 @@ def test_results_have_the_proof_in_words(tmp_path: Path) -> None:
     assert results.proof is not None
     assert results.proof.certificate == told.certificate
     assert baseline.proof is None
-    assert "Proved: no logistic model" in (tmp_path / "out" / "model_card.md").read_text()
+    assert "Certified: no logistic model" in (tmp_path / "out" / "model_card.md").read_text()
 
 
 class Dying(DirectTransport):

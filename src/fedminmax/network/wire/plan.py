@@ -30,8 +30,6 @@ from fedminmax.network.wire.site_rules import DEFAULT_RULES, SiteRules
 # Stands for all sites if sums are masked; no site has a space in its name.
 ALL_SITES = "all sites"
 MIN_MASKED_SITES = 3
-# What the server learns where sums are not masked.
-UNMASKED_WORDS = "the server sees every reply of every site separately"
 
 
 class Precision(Enum):
@@ -82,11 +80,6 @@ class SecureAggregation:
 
     threshold: int
     same_sites: bool = True
-
-
-def masked_words(threshold: int) -> str:
-    """Say what the server learns where sums are masked."""
-    return f"the server learns only totals over at least {threshold} sites"
 
 
 def threshold_for(sites: int, minimum_sites: int = MIN_MASKED_SITES) -> int:

@@ -4,10 +4,12 @@ import re
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedminmax.core.convergence import WITHIN_GAP
+from fedminmax.findings.convergence import verdict_of
 from fedminmax.findings.records import Results
-from fedminmax.runs.remarks import certificate_text, verdict_of
+from fedminmax.findings.training import certificate_text, cost_text, weights_text
 from tests.runs.run_folders import GROUPS, results
 
 LOGISTIC: dict[str, object] = {
@@ -15,8 +17,8 @@ LOGISTIC: dict[str, object] = {
     "loss": "cross_entropy",
 }
 BOUNDS = re.compile(
-    r"below (\S+); this model has at most (\S+)\. .* none is below (\S+), this model has "
-    r"at most (\S+) \(gap (\S+)\)"
+    r"below (\S+)\. This model has at most (\S+)\. .* none is below (\S+), and this model has "
+    r"at most (\S+) \(optimality gap (\S+)\)"
 )
 
 
@@ -48,19 +50,19 @@ PROOF = {"upper": 0.5207, "lower": 0.52069, "penalty": 0.001, "ridge": 1e-4}
 
 
 def test_a_mixture_with_small_groups_is_not_called_a_group() -> None:
-    assert "bring the worst group's training risk (cross-entropy) below" in words(proof=PROOF)
+    assert "worst group's training risk (cross-entropy)" in words(proof=PROOF)
     mixed = words(proof=PROOF, small_groups=GROUPS[:1])
     assert "worst group's" not in mixed
-    assert "a mixture, which is no single group's risk" in mixed
-    assert "the 1 group too small to be trained for: the share of their rows" in mixed
+    assert "no single group's risk" in mixed
+    assert "1 group too small to be trained for" in mixed
 
 
 def test_where_rounding_limits_the_proof_both_are_said() -> None:
     far = PROOF | {"lower": 0.0}
     said = words(proof=far, gap_left=1e-8)
-    assert "(gap 1)" in said
-    assert "Rounding errors of these columns allow no closer proof" in said
-    assert "at most 0.0001 % is left to gain" in said
+    assert "(optimality gap 1)" in said
+    assert "Rounding errors" in said
+    assert "at most 0.0001 % is left" in said
     assert "Rounding errors" not in words(proof=far, gap_left=1.0)
 
 
@@ -79,3 +81,29 @@ def test_the_verdict_on_a_run_knows_its_loss() -> None:
         changed = LOGISTIC | {"loss": loss, "convergence": found}
         said = verdict_of(Results.model_validate(content | changed))
         assert ("to a stationary point" in said) is words_of
+
+
+def result(**changed: Any) -> Results:
+    content = results("FedMinMax", (0.3, 0.24), (0.03, 0.01), (150, 900), GROUPS)
+    return Results.model_validate(content | changed)
+
+
+@pytest.mark.parametrize(
+    ("distance", "fact"), [(0.0, "could also"), (0.007, "could nearly"), (0.42, "0.42 away")]
+)
+def test_weights_within_reach_of_the_sites_and_beyond(distance: float, fact: str) -> None:
+    said = weights_text(result(reach={"weights": [0.25, 0.75], "distance": distance}))
+    assert fact in said
+    assert "75 % on “men” and 25 % on “women”" in said
+    assert weights_text(result()) == cost_text(result()) == ""
+
+
+def test_estimated_and_actual_cost_are_compared() -> None:
+    cost = {"bytes_down": 300, "bytes_up": 2_000, "usual_rounds": [8, 12]}
+    said = cost_text(result(cost=cost))
+    for fact in ("100 rounds", "8 to 12", "2 kB up and 300 bytes down", "200 kB up in total"):
+        assert fact in said
+    said = cost_text(result(cost=cost | {"counted_down": 310, "counted_up": 1_500}))
+    assert "1.5 kB up and 310 bytes down per round; expected: 2 kB up" in said
+    said = cost_text(result(cost=cost | {"counted_down": 300, "counted_up": 2_000}))
+    assert "expected" not in said

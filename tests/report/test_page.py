@@ -11,12 +11,12 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from fedminmax.report.curves import curves_of, rounds_figure
-from fedminmax.report.page import Report, build_report, export_figures, is_report, render_report
+from fedminmax.findings.text import NOT_STATED
+from fedminmax.report.page import GENERATOR, Report, about, build_report, is_report, render_report
 from fedminmax.report.read_run import read_run, read_runs
-from fedminmax.report.style import inline_svg
-from fedminmax.report.text import NOTHING
-from tests.runs.run_folders import write_run
+from fedminmax.report.style import distinct, export_figures, inline_svg
+from fedminmax.report.tradeoff import comparison
+from tests.runs.run_folders import FALLING, metric, write_run
 
 HOSTILE = ('<script>alert("1")</script>', "a & b 'c' $^$", "_日本 --> ]]>", "x" * 200)
 
@@ -63,40 +63,6 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     return Page(render_report(hostile_report(tmp_path_factory.mktemp("hostile")), "1.0"))
 
 
-def validated_run(folder: Path, iterate: str) -> Path:
-    """A run whose validation risks fall up to round 40 and rise from there."""
-    risks = {"risk": 0.32, "standard_error": 0.02, "group": "women"}
-    found = {
-        "rows": [40, 60],
-        "chosen": {"round": 40, **risks},
-        "last": {"round": 100, **risks, "risk": 0.5},
-    }
-    run = write_run(folder, groups=("women", "men"), validation=found, iterate=iterate)
-    for own in (run, run / "baseline"):
-        lines = [json.loads(line) for line in (own / "rounds.jsonl").read_text().splitlines()]
-        for line in lines:
-            line["validation_risks"] = [0.32 + abs(line["round"] - 41) / 400, None]
-        (own / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return run
-
-
-@pytest.mark.parametrize(("iterate", "verb"), [("best", "chose"), ("last", "would have chosen")])
-def test_validation_risks_are_drawn_and_the_chosen_round_is_marked(
-    iterate: str, verb: str, tmp_path: Path
-) -> None:
-    figure = rounds_figure(curves_of(read_run(validated_run(tmp_path / "run", iterate))), "rounds")
-    marks = (
-        f"The vertical line marks the model after round 40, which validation rows {verb}: its "
-        "validation risk is 0.32 \N{PLUS-MINUS SIGN} 0.02 (women)."
-    )
-    assert "risk by group on validation rows. Below: weight by group." in figure.description
-    assert marks in figure.description
-    assert marks in figure.caption
-    _, validation, _ = figure.tables
-    assert validation.lines[0] == ("1", "0.420", NOTHING)
-    assert ">model after round 40<" in inline_svg(figure)
-
-
 def test_hostile_names_stay_text(hostile_page: Page) -> None:
     page = hostile_page
     assert not {"script", "iframe", "object", "img", "b"} & {tag for tag, _ in page.tags}
@@ -139,7 +105,7 @@ def test_headings_go_down_one_by_one(hostile_page: Page) -> None:
 
 def test_every_figure_has_name_description_caption_and_numbers(tmp_path: Path) -> None:
     report = build_report([read_run(write_run(tmp_path / "run"))])
-    assert len(report.figures) == 5
+    assert len(report.figures) == 2
     for figure in report.figures:
         assert figure.title
         assert figure.description
@@ -156,7 +122,7 @@ def test_every_figure_has_name_description_caption_and_numbers(tmp_path: Path) -
         "\N{MINUS SIGN}0.100 (\N{MINUS SIGN}0.142 to \N{MINUS SIGN}0.058)",
         "yes",
     )
-    training = report.parts[0].figures[2].tables[0]
+    training = report.parts[0].counts[0]
     assert training.lines == (
         ("north", "60", "240", "300"),
         ("south", "0", "500", "500"),
@@ -193,7 +159,7 @@ def test_a_shared_baseline_is_one_point(tmp_path: Path) -> None:
         "TERM",
     ]
     (warning,) = report.warnings
-    assert warning.startswith("TERM was measured on other groups or test rows than FedMinMax")
+    assert warning.startswith("TERM was measured on other groups or test records than FedMinMax")
 
 
 @pytest.mark.parametrize("weights_over", ["groups", "sites", "nothing", "groups (parity)"])
@@ -217,28 +183,12 @@ def test_many_groups_are_drawn_in_part_and_listed_in_full(tmp_path: Path) -> Non
         census=((1,) * many,) * 2,
     )
     report = build_report([read_run(run)])
-    bars, curves, _, mixes = report.parts[0].figures
+    bars, curves = report.parts[0].figures
     assert "3 groups with lower risk: only in the table" in bars.caption
     assert len(bars.tables[0].lines) == many + 1
     assert "the others are grey" in curves.caption
-    assert "3 groups with longer bars: only in the table" in mixes.caption
-    assert len(mixes.tables[0].lines) == many
     assert ">group 32</text>" in inline_svg(bars)
     assert "others</text>" in inline_svg(curves)
-
-
-def test_many_sites_are_drawn_in_part_and_listed_in_full(tmp_path: Path) -> None:
-    sites = tuple(f"site {number}" for number in range(100))
-    census = tuple((number, 1) for number in range(100))
-    run = write_run(tmp_path / "run", site_names=sites, census=census, weights_over="sites")
-    report = build_report([read_run(run)])
-    figure = report.parts[0].figures[2]
-    assert "is the sum of the 41 smallest sites" in figure.caption
-    assert len(figure.tables[0].lines) == 101
-    text = inline_svg(figure)
-    assert "41 smaller sites" in text
-    # Sites 0 to 40 have 0 + 1 + ... + 40 rows of the first group.
-    assert ">820</text>" in text
 
 
 def test_large_errors_are_short_on_axes_and_in_tables(tmp_path: Path) -> None:
@@ -257,9 +207,9 @@ def test_large_errors_are_short_on_axes_and_in_tables(tmp_path: Path) -> None:
 
 
 def test_figures_for_papers(tmp_path: Path) -> None:
-    exported = export_figures(hostile_report(tmp_path).figures, tmp_path / "figures")
+    exported = export_figures(hostile_report(tmp_path).figures, tmp_path / "figures", GENERATOR)
     assert exported.lacks_glyphs
-    assert len(exported.paths) == 10
+    assert len(exported.paths) == 4
     for path in exported.paths:
         if path.suffix == ".png":
             with Image.open(path) as image:
@@ -269,3 +219,84 @@ def test_figures_for_papers(tmp_path: Path) -> None:
             tree = ElementTree.fromstring(path.read_text())  # noqa: S314
             assert tree.tag.endswith("svg")
             assert "var(--" not in path.read_text()
+
+
+def test_a_users_statements_are_on_the_first_screen(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    stated = (
+        '[groups]\ncolumns = ["sex"]\n[report]\ntitle = "Follow-up visits"\n'
+        'intended_use = "Whom to call first."\nnot_for = "Insurance."\n'
+    )
+    (run / "config.toml").write_text(stated)
+    shown = about(read_run(run))
+    facts = dict(shown.facts)
+    assert shown.title == "Follow-up visits"
+    assert facts["For which groups"].startswith("By “sex”, 2 groups")
+    assert (facts["Intended use"], facts["Not for"]) == ("Whom to call first.", "Insurance.")
+
+
+@pytest.mark.parametrize("text", ["<script>", "report = 3", "[report]\ntitle = 3", "groups = 1"])
+def test_a_damaged_configuration_states_nothing(text: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "config.toml").write_text(text)
+    assert NOT_STATED[1:] in dict(about(read_run(run)).facts)["Not for"]
+
+
+def test_cut_names_can_be_told_apart() -> None:
+    names = [
+        f"everybody from the far {side} / {age}" for side in ("north", "south") for age in "ab"
+    ]
+    for width in (12, 17, 26):
+        labels = distinct([*names, "x" * 90, "x" * 91], width)
+        assert len(set(labels)) == 6
+        assert max(map(len, labels)) <= width + 4
+
+
+def test_no_table_of_measures_is_too_wide_for_a_screen(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run") / "results.json"
+    content = json.loads(path.read_text())
+    for name in ("overconfidence", "selection_rate", "false_positive_rate", "calibration"):
+        rate = metric((0.1, 0.2), (0.05, 0.05), (150, 900), ("women", "men"))
+        content["test"]["metrics"][name] = rate
+    path.write_text(json.dumps(content))
+    (part,) = build_report([read_run(path.parent)]).parts
+    assert all(len(table.headers) <= 6 for table in (*part.measures, *part.other_measures))
+    shown = [header for table in part.measures for header in table.headers]
+    assert "false positive rate of “yes”" in shown
+    assert "calibration of “yes”" in shown
+
+
+@pytest.mark.parametrize(("other", "words"), [(0.31, "not clearly different"), (0.5, "clearly")])
+def test_of_several_runs_the_best_is_named_with_care(
+    other: float, words: str, tmp_path: Path
+) -> None:
+    folders = [
+        write_run(tmp_path / "a", name="AFL", after=(other, 0.2)),
+        write_run(tmp_path / "b"),
+    ]
+    told = comparison(read_runs(folders))
+    assert "FedMinMax has the lowest" in told
+    assert words in told
+    assert "converged" not in told
+
+
+def test_runs_and_baselines_that_are_better_or_have_not_converged_are_named(
+    tmp_path: Path,
+) -> None:
+    folders = [
+        write_run(tmp_path / "a", name="AFL", after=(0.5, 0.2), convergence=FALLING),
+        write_run(tmp_path / "b"),
+    ]
+    told = comparison(read_runs(folders))
+    assert told.endswith("not all have converged: FedAvg (baseline of AFL) and AFL.")
+    worse = {"after": (0.45, 0.2), "before": (0.30, 0.2)}
+    folders = [write_run(tmp_path / name, **worse) for name in ("c", "d")]  # type: ignore[arg-type]
+    assert "FedAvg (baseline of FedMinMax" in comparison(read_runs(folders))
+
+
+def test_where_all_groups_have_few_records_there_is_no_trade_off(tmp_path: Path) -> None:
+    runs = read_runs([write_run(tmp_path / name, rows=(7, 49)) for name in "ab"])
+    assert "too few records to say" in comparison(runs)
+    report = build_report(runs)
+    assert report.trade_off is None
+    assert "Trade-off" not in render_report(report, "1.0")

@@ -91,7 +91,7 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
     for name, change, expected in (
         ("census.json", lambda c: c["groups"].reverse(), "names other groups than results.json"),
         ("census.json", lambda c: c["train"].pop(), "'train' is not 2 sites x 2 groups"),
-        ("results.json", lambda c: c["test"].update(metrics={}), "train with held-out rows"),
+        ("results.json", lambda c: c["test"].update(metrics={}), "train with held-out records"),
         (
             "results.json",
             lambda c: c["test"]["metrics"]["accuracy"]["by_group"].pop(),
@@ -111,7 +111,7 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
         (
             "baseline/results.json",
             lambda c: c["test"]["metrics"]["risk"]["by_group"][0].update(rows=7),
-            "measured on other groups or test rows",
+            "measured on other groups or test records",
         ),
     ):
         copy = shutil.copytree(folder, tmp_path / "copy")

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedminmax.findings.changes import Change, change_between, changes_of
 from fedminmax.findings.records import Interval
 from fedminmax.report.bars import risk_by_group_figure
-from fedminmax.report.read_run import read_run
-from fedminmax.report.story import all_changes, change_between, story
+from fedminmax.report.read_run import Run, read_run
 from tests.complaints import complaint_of
 from tests.runs.run_folders import interval, write_run
 
@@ -31,7 +31,7 @@ def test_the_published_example_of_squaring_and_adding() -> None:
     assert change is not None
     assert round(change.value, 4) == 0.2
     assert (round(change.low, 4), round(change.high, 4)) == (0.0524, 0.3339)
-    assert change.is_sure
+    assert change.is_clear
 
 
 def test_equal_models_are_called_different_in_at_most_one_of_twenty_test_sets() -> None:
@@ -47,7 +47,7 @@ def test_equal_models_are_called_different_in_at_most_one_of_twenty_test_sets() 
             for mean, half in zip(means[number], halves[number], strict=True)
         ]
         change = change_between("a", rows, *ends)
-        return change is not None and change.is_sure
+        return change is not None and change.is_clear
 
     # Three standard errors of a share of 0.05 over so many sets.
     assert np.mean([found(number) for number in range(sets)]) < 0.05 + 3 * math.sqrt(0.0475 / sets)
@@ -58,6 +58,10 @@ def test_nothing_is_said_where_there_is_nothing_to_compare() -> None:
     assert change_between("a", 10, whole, empty) is None
     assert change_between("a", 10, empty, whole) is None
     assert change_between("a", 10, whole, Interval(value=0.5, low=None, high=None)) is None
+
+
+def changes_in(run: Run) -> list[Change | None]:
+    return changes_of(run.chosen.results, run.baseline.results if run.baseline else None)
 
 
 def change_section(values: tuple[float | None, ...], rounds: int = 100) -> dict[str, object]:
@@ -76,16 +80,15 @@ def change_section(values: tuple[float | None, ...], rounds: int = 100) -> dict[
 
 def test_a_change_that_was_measured_row_by_row_is_told(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", change=change_section((-0.1, 0.04))))
-    women, men, everyone = all_changes(run)
+    women, men, everyone = changes_in(run)
     assert women is not None
-    assert (women.before, women.after, women.rows) == (0.40, 0.30, 150)
+    assert (women.before, women.after, women.records) == (0.40, 0.30, 150)
     assert (women.value, women.low, women.high) == pytest.approx((-0.1, -0.105, -0.095))
     assert men is not None
-    assert men.is_sure
+    assert men.is_clear
     assert everyone is not None
-    assert (everyone.name, everyone.rows, everyone.value) == ("all rows", 1050, -0.02)
-    assert "a gain of 0.100 (90% interval 0.095 to 0.105), more than noise" in story(run)
-    assert "differences row by row" in risk_by_group_figure(run, "bars").caption
+    assert (everyone.name, everyone.records, everyone.value) == ("all records", 1050, -0.02)
+    assert "differences record by record" in risk_by_group_figure(run, "bars").caption
 
 
 def test_without_it_or_with_one_of_another_baseline_the_ends_are_combined(tmp_path: Path) -> None:
@@ -93,13 +96,13 @@ def test_without_it_or_with_one_of_another_baseline_the_ends_are_combined(tmp_pa
     shorter = change_section((-0.1, 0.04), rounds=50)
     other = read_run(write_run(tmp_path / "other", change=shorter))
     for run in (old, other):
-        women = all_changes(run)[0]
+        women = changes_in(run)[0]
         assert women is not None
         assert women.low == pytest.approx(-0.1 - math.hypot(0.03, 0.03))
         caption = risk_by_group_figure(run, "bars").caption
-        assert "computed from the two models' own intervals" in caption
+        assert "computed from the two models' intervals" in caption
     alone = read_run(write_run(tmp_path / "alone", before=None))
-    assert all_changes(alone) == []
+    assert changes_in(alone) == []
     assert "interval of a change" not in risk_by_group_figure(alone, "bars").caption
 
 
@@ -108,10 +111,19 @@ def test_a_group_without_a_change_has_none(tmp_path: Path) -> None:
     run = write_run(
         tmp_path / "run", before=(None, 0.2), after=(None, 0.24), rows=(0, 900), change=section
     )
-    assert [change is None for change in all_changes(read_run(run))] == [True, False, False]
+    assert [change is None for change in changes_in(read_run(run))] == [True, False, False]
 
 
 def test_a_change_of_other_groups_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", change=change_section((-0.1, 0.04, 0.0)))
     complaint = complaint_of(lambda: read_run(run))
     assert "change: risk has 3 values for 2 groups" in complaint
+
+
+def test_nothing_is_said_about_the_gain_of_a_group_too_small_to_be_trained_for() -> None:
+    before = Interval(value=0.9, low=0.8, high=1.0, rows=500)
+    after = Interval(value=0.2, low=0.1, high=0.3, rows=500)
+    for small in (True, False):
+        change = change_between("c", 500, before, after.model_copy(update={"small": small}))
+        assert change is not None
+        assert change.is_clear is not small

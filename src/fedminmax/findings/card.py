@@ -1,0 +1,134 @@
+"""model_card.md: what a trained model is, for which groups it was measured, and its limits.
+
+The card follows Mitchell et al.: Model cards for model reporting, FAT* 2019. Its text is the
+template ``model_card.md`` beside this file.
+"""
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fedminmax.config.sections import ReportSection
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.text import counted, duration_text, markdown_table, markdown_text
+from fedminmax.data.tables.census import CensusFile
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.findings.changes import EVERYONE
+from fedminmax.findings.convergence import no_gain_yet
+from fedminmax.findings.findings import findings
+from fedminmax.findings.privacy import what_the_server_sees
+from fedminmax.findings.records import Measured, Results
+from fedminmax.findings.tables import DIFFERENCE, metrics_table
+from fedminmax.findings.text import (
+    LOSS_NAMES,
+    MEANINGS,
+    NOT_STATED,
+    decimals_of,
+    estimate,
+    interval_name,
+    risk_name,
+)
+from fedminmax.methods.card import MethodCard
+from fedminmax.metrics.intervals import MIN_ROWS
+
+
+def render_card(
+    results: Results,
+    encoding: Encoding,
+    *,
+    census: CensusFile,
+    card: MethodCard,
+    section: ReportSection,
+) -> str:
+    """Return the card of a model trained by this method; ``section`` states its intended use."""
+    environment = Environment(
+        loader=PackageLoader("fedminmax.findings", "."),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - Markdown, whose text the filter "plain" escapes
+    )
+    environment.filters |= {"plain": markdown_text, "duration": duration_text}
+    return environment.get_template("model_card.md").render(
+        results=results,
+        found=findings(results),
+        method=card,
+        stated=section,
+        not_stated=NOT_STATED,
+        schema=encoding.schema,
+        columns=counted(len(encoding.features), "column"),
+        kind=_kind(results),
+        loss=LOSS_NAMES[results.loss],
+        risk=risk_name(results),
+        meaning=MEANINGS[results.task],
+        interval=interval_name(results.test),
+        difference=DIFFERENCE,
+        min_records=MIN_ROWS,
+        groups=_groups(results, census),
+        returned=_returned(results.iterate),
+        seen=what_the_server_sees(results, card.reveals),
+        metrics=lambda test: _metrics(results, test),
+        change=_change(results),
+        counted=counted,
+    )
+
+
+def _kind(results: Results) -> str:
+    model = f"{results.model.kind} model"
+    if results.model.hidden:
+        model += f" with hidden layers {list(results.model.hidden)}"
+    if results.model.members > 1:
+        model = f"mixture of {results.model.members} models, each a {model}"
+    return model
+
+
+def _returned(iterate: str) -> str:
+    """Say which of the rounds' models is returned; some methods choose it themselves."""
+    if iterate not in [which.value for which in Iterate]:
+        return f"{iterate} among the rounds' models"
+    return f"{iterate.replace('_', ' ')} of the rounds' models"
+
+
+def _groups(results: Results, census: CensusFile) -> str:
+    tests = (*census.test, *census.other_tests.values())
+    lines = [
+        [
+            group,
+            f"{sum(line[place] for line in census.train):,}",
+            f"{sum(line[place] for line in tests):,}",
+            f"{sum(line[place] > 0 for line in census.train)} of {len(census.sites)}",
+        ]
+        for place, group in enumerate(results.groups)
+    ]
+    headers = ["group", "training records", "test records", "sites that have it"]
+    return markdown_table(headers, lines)
+
+
+def _metrics(results: Results, test: Measured) -> str:
+    table = metrics_table(results, test, "")
+    return markdown_table(table.headers, table.lines)
+
+
+def _change(results: Results) -> dict[str, str] | None:
+    """Return the change in risk from the baseline by group, and what it may mean."""
+    section = results.change
+    if section is None:
+        return None
+    change, decimals = section.risk, decimals_of(results)
+    lines = [
+        [name, f"{own.rows:,}", estimate(own, decimals)]
+        for name, own in zip(results.groups, change.by_group, strict=True)
+        if own.has_enough_rows
+    ]
+    lines += [
+        [EVERYONE, f"{results.test.rows:,}", estimate(change.overall, decimals)],
+        ["worst group to worst group", "", estimate(change.worst, decimals)],
+    ]
+    baseline = section.baseline
+    doubt = no_gain_yet(
+        (results.method.name, results.converged), (baseline.name, baseline.converged)
+    )
+    return {
+        "baseline": f"{baseline.name}, {counted(baseline.rounds, 'round')}",
+        "meaning": doubt or "below 0 is a gain",
+        "table": markdown_table(["group", "records", "change"], lines),
+    }

@@ -1,0 +1,182 @@
+"""What is certified of a run, which round validation chose, what its weights and rounds mean.
+
+A certificate bounds the worst group's (or site's) training risk from below. Bounds are rounded
+outwards, so that they are true as printed.
+"""
+
+from fedminmax.core.bound_text import bounds_text, upper_percent, upper_text
+from fedminmax.core.certificate import Certificate
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.text import counted, listed
+from fedminmax.findings.convergence import MIN_SHOWN
+from fedminmax.findings.records import Results, RiskAfterRound
+from fedminmax.findings.text import LOSS_NAMES, PLUS_MINUS, percent, size_text
+
+# The method that certifies its models where possible.
+CERTIFYING = "fedminmax-fast"
+# A gap below this share of the worst risk cannot matter to anybody.
+HARDLY = 0.001
+NOT_CERTIFIED = "There is no optimality certificate"
+# Weights that are this close to a reachable mix are reached, or lead to nearly the same model.
+REACHED, NEARLY_REACHED = 1e-6, 0.01
+MAX_WEIGHTS = 4
+ABOUT_CERTIFICATES = (
+    "The certificate is about the highest risk, these training records and these features. Another "
+    "model may serve a group with a lower risk better. Other features, other kinds of model and "
+    "other records are not covered."
+)
+
+
+def could_be_better(results: Results) -> str:
+    """Answer whether any model of this kind could do better, as far as it is certified."""
+    proof = results.proof.certificate if results.proof else None
+    if proof is None or not proof.is_of_groups:
+        return "That is not known."
+    size, what = upper_percent(proof.gap), f"{results.model.kind} model on these features"
+    if proof.gap <= HARDLY:
+        return (
+            f"No. With any parameters, a {what} can lower the highest training risk of a group, "
+            f"penalty included, by at most {size} (certified)."
+        )
+    return (
+        f"Perhaps. It is certified only that no {what} lowers the highest training risk of a "
+        f"group, penalty included, by more than {size}."
+    )
+
+
+def certificate_text(results: Results) -> str | None:
+    """Say what is certified, or why nothing is; None for a method that certifies nothing."""
+    if results.proof is None:
+        return why_not_certified(results) if results.method.key == CERTIFYING else None
+    proof = results.proof.certificate
+    least, ours = bounds_text(proof.min_risk, proof.risk)
+    lowest, penalised = bounds_text(proof.lower, proof.upper)
+    return (
+        f"Certified: no {results.model.kind} model on these features with a parameter norm no "
+        f"larger than this model's can bring the {_certified_risk(results, proof)} below {least}. "
+        f"This model has at most {ours}. With the ridge penalty of {proof.ridge:g} this holds for "
+        f"all parameters: none is below {lowest}, and this model has at most {penalised} "
+        f"(optimality gap {upper_text(proof.gap, 1)}).{_beyond_rounding(results, proof)}"
+    )
+
+
+def _certified_risk(results: Results, proof: Certificate) -> str:
+    """Say which risk is meant: a mixture of groups has one that no single group needs to have."""
+    risk = f"training risk ({LOSS_NAMES[results.loss]})"
+    floor = results.method.options.get("epsilon") if results.method.key == CERTIFYING else None
+    terms = [f"every group has a weight of at least {floor:g}"] if floor else []
+    if results.small_groups and proof.is_of_groups:
+        names = counted(len(results.small_groups), "group")
+        terms.append(f"the {names} too small to be trained for: the share of their records")
+    if not terms:
+        return f"worst {proof.players}'s {risk}"
+    return (
+        f"highest {risk} of a mixture, which is no single group's risk (one group has all the "
+        f"weight but this: {'; '.join(terms)}),"
+    )
+
+
+def _beyond_rounding(results: Results, proof: Certificate) -> str:
+    """Add what the method predicts where rounding errors keep the certificate from showing it."""
+    left = results.gap_left
+    if left is None or left >= proof.gap:
+        return ""
+    return (
+        " Rounding errors of these columns allow no closer certificate. The risks' second-order "
+        "models predict, without a certificate, that at most "
+        f"{upper_percent(max(left, MIN_SHOWN))} is left to gain."
+    )
+
+
+def why_not_certified(results: Results) -> str:
+    """Say why there is no certificate, and what would give one."""
+    if results.model.hidden:
+        reason = "a network's risk is not convex."
+    elif results.loss == "brier":
+        reason = (
+            "the Brier loss of a softmax is not convex in the parameters. With loss = "
+            '"cross_entropy" and a ridge there can be one.'
+        )
+    elif results.privacy is not None:
+        reason = "it needs exact sums, and these have noise for privacy."
+    elif results.model.members > 1:
+        reason = "the returned model is a mixture of models."
+    elif results.method.key != CERTIFYING:
+        reason = (
+            f"{results.method.name} gives none. With a ridge in [model], 'fedminmax train "
+            "--certify' adds one after its rounds."
+        )
+    elif results.method.participation < 1.0:
+        reason = "it needs rounds in which every site takes part."
+    else:
+        reason = (
+            "it needs a ridge in [model], such as 1e-4, rounds in which every site takes part, and "
+            "few enough features for second derivatives. With more features, --certify certifies "
+            "what one more round can."
+        )
+    return f"{NOT_CERTIFIED}: {reason}"
+
+
+def validation_text(results: Results) -> str:
+    """Say which round validation records chose, and by which risk; "" if there are none."""
+    found = results.validation
+    if found is None:
+        return ""
+    records = f"{sum(found.rows):,} validation records"
+    if found.chosen is None or found.last is None:
+        return (
+            f"{records} chose no round, because none was measured for every group that counts. The "
+            "returned model is the last one."
+        )
+    lower = (found.last.risk or 0.0) < (found.chosen.risk or 0.0)
+    tie = ", which is not clearly lower" if lower else ""
+    verb = "chose" if results.iterate == Iterate.BEST.value else "would have chosen"
+    return (
+        f"{records} {verb} the model after round {found.chosen.round:,} of "
+        f"{results.method.rounds:,}. Its validation risk is {risk_with_error(found.chosen)}; after "
+        f"round {found.last.round:,} it is {risk_with_error(found.last)}{tie}."
+    )
+
+
+def risk_with_error(found: RiskAfterRound) -> str:
+    """Format a worst risk, its standard error and its group."""
+    whose = "small groups together" if found.group is None else found.group
+    return f"{found.risk:.4g} {PLUS_MINUS} {found.standard_error:.2g} ({whose})"
+
+
+def weights_text(results: Results) -> str:
+    """Say whether a site-level method could have reached the final group weights; "" if unknown."""
+    reach = results.reach
+    if reach is None:
+        return ""
+    heaviest = sorted(zip(reach.weights, results.groups, strict=True), reverse=True)[:MAX_WEIGHTS]
+    shown = listed([f"{percent(weight)} on “{name}”" for weight, name in heaviest if weight])
+    final = f"the groups' final weights ({shown})"
+    if reach.distance <= REACHED:
+        return f"A method that is minimax over sites could also have reached {final}."
+    if reach.distance <= NEARLY_REACHED:
+        return f"A method that is minimax over sites could nearly have reached {final}."
+    return (
+        f"A method that is minimax over sites could not have reached {final}. The nearest weights "
+        f"that it can reach are {reach.distance:.2f} away, on a scale from 0 to 1.41."
+    )
+
+
+def cost_text(results: Results) -> str:
+    """Say how many rounds the run took and how long its messages are; "" if unknown."""
+    cost = results.cost
+    if cost is None:
+        return ""
+    rounds = results.method.rounds
+    start = f"{results.method.name} took {counted(rounds, 'round')}"
+    if cost.usual_rounds is not None:
+        low, high = cost.usual_rounds
+        start += f"; the estimate was {low:,} to {high:,}"
+    each = f"{size_text(cost.bytes_up)} up and {size_text(cost.bytes_down)} down per round"
+    if cost.counted_up is None:
+        total = size_text(rounds * results.method.participation * cost.bytes_up)
+        return f"{start}. Over a network a site's messages are {each}, {total} up in total."
+    up, down = size_text(cost.counted_up), size_text(cost.counted_down or 0)
+    counted_bytes = f"{up} up and {down} down per round"
+    compared = "" if counted_bytes == each else f"; expected: {each}"
+    return f"{start}. A site's messages were {counted_bytes}{compared}."
