@@ -113,15 +113,23 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
+def first_few(names: Sequence[str], most: int = MAX_NAMES, noun: str = "more") -> str:
+    """Join the first few of many names, and say how many more there are.
+
+    >>> first_few(["a", "b"]), first_few(["a", "b", "c"], 1, "more sites")
+    ('a, b', 'a and 2 more sites')
+    """
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left:,} {noun}" if left > 0 else "")
+
+
 def quoted(names: Sequence[str]) -> str:
     """Quote names for a message, the first few of many.
 
     >>> quoted(["a", "b"])
     "'a', 'b'"
     """
-    shown = ", ".join(f"'{name}'" for name in names[:MAX_NAMES])
-    more = len(names) - MAX_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown
+    return first_few([f"'{name}'" for name in names])
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

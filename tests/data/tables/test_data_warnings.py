@@ -12,8 +12,11 @@ import pytest
 from fedminmax.config.read import read_config
 from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.core.exact_sums import NO_ROWS, exact_sums
-from fedminmax.data.tables.between_sites import unit_warnings
-from fedminmax.data.tables.data_warnings import leak_warnings, protected_copy_warnings
+from fedminmax.data.tables.data_warnings import (
+    leak_warnings,
+    protected_copy_warnings,
+    unit_warnings,
+)
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.parse_rows import parse_rows
 from fedminmax.data.tables.site_summary import SiteSummary

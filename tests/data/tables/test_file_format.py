@@ -15,7 +15,7 @@ from fedminmax.data.tables.config_text import config_text
 from fedminmax.data.tables.infer import guess_feature
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.notation import guess_date_format, guess_number_format, number_hint
-from fedminmax.data.tables.outliers import outlier_rows
+from fedminmax.data.tables.odd_rows import outlier_rows
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.propose import InitChoices, Proposal, propose
 from fedminmax.data.tables.read_file import read_table

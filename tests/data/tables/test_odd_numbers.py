@@ -8,7 +8,7 @@ import pytest
 
 from fedminmax.config.read import read_config
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
-from fedminmax.data.tables.outliers import codes_for_missing
+from fedminmax.data.tables.odd_rows import codes_for_missing
 from tests.cli.command import fedminmax
 from tests.data.tables.clinics import INIT, Change, write_clinics
 

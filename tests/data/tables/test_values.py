@@ -10,9 +10,9 @@ import pytest
 from fedminmax.config.read import read_config
 from fedminmax.config.schema import Schema, Target
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
+from fedminmax.data.tables.parse_columns import read_values
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.propose import InitChoices, propose
-from fedminmax.data.tables.values import read_values
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import SCHEMA, load, table_of, write_files
 

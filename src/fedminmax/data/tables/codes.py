@@ -29,6 +29,8 @@ MIN_EXPECTED = 30.0
 # Rows with a value that is not listed, if there is no other, that are no chance.
 MIN_UNLISTED = 20
 OPEN = "..."
+# How many sites a message names.
+MAX_SITES = 3
 
 
 class DifferentCodesError(InputError):
@@ -103,11 +105,10 @@ def code_warnings(sites: Mapping[str, SiteSummary], schema: Schema) -> list[str]
             if (absent := [v for v in numbers if v not in own and _expected(v, own, total)])
         }
         if lacking:
-            named = listed([f"'{name}'" for name in lacking][:3])
-            more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+            named = _first_sites(list(lacking))
             absent = sorted({value for own in lacking.values() for value in own})
             warnings.append(
-                f"'{column.name}' is never {quoted(absent)} at {named}{more}, where many such rows "
+                f"'{column.name}' is never {quoted(absent)} at {named}, where many such rows "
                 "would be expected: check that its numbers mean the same at all sites"
             )
     return warnings
@@ -234,16 +235,19 @@ def _word_of(short: str, words: set[str]) -> str | None:
 def _refusal(column: CodedColumn, blocks: Sequence[Sequence[str]]) -> str:
     having = []
     for block in blocks:
-        names = listed([f"'{name}'" for name in block[:3]])
-        more = f" and {len(block) - 3} more" if len(block) > 3 else ""
         verb = "has" if len(block) == 1 else "have"
-        having.append(f"{names}{more} {verb} {quoted(sorted(_values(column, block)))}")
+        having.append(f"{_first_sites(block)} {verb} {quoted(sorted(_values(column, block)))}")
     every = sorted({value for block in blocks for value in _values(column, block)})
     return (
         f"column '{column.name}' is coded differently: {'; '.join(having)}: if these mean the "
         f"same, {_map_line(column.section, _proposal(every))}; if they are different things, "
         f"{_own_values_line(column.name)}"
     )
+
+
+def _first_sites(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_SITES} more" if len(names) > MAX_SITES else ""
+    return listed([f"'{name}'" for name in names[:MAX_SITES]]) + more
 
 
 def _proposal(values: Sequence[str]) -> dict[str, str]:

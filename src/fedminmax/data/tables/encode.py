@@ -1,7 +1,5 @@
 """Encode rows as tensors, with an encoding that all sites share."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,7 +7,7 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
-from fedminmax.core.text import MAX_NAMES, counted, quoted
+from fedminmax.core.text import counted, first_few, quoted
 from fedminmax.data.splines import ramps
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
 from fedminmax.data.tables.groups import group_name
@@ -80,19 +78,16 @@ def distance_warnings(rows: FeatureRows, encoding: Encoding, source: str) -> lis
             missing.append(f"'{feature.column}' in {int(absent.sum()):,}")
     warnings, of_all = [], f"of {counted(rows.count, 'row')}"
     if far:
+        columns = first_few(far, noun="more columns")
         warnings.append(
             f"{source}: values more than {MAX_DEVIATIONS:g} standard deviations from the training "
-            f"mean, for which the model was not made: {_first(far)} {of_all}; check units, decimal "
+            f"mean, for which the model was not made: {columns} {of_all}; check units, decimal "
             "marks and thousands separators"
         )
     if missing:
-        warnings.append(f"{source}: missing values: {_first(missing)} {of_all}")
+        columns = first_few(missing, noun="more columns")
+        warnings.append(f"{source}: missing values: {columns} {of_all}")
     return warnings
-
-
-def _first(places: Sequence[str]) -> str:
-    more = f" and {len(places) - MAX_NAMES} more columns" if len(places) > MAX_NAMES else ""
-    return ", ".join(places[:MAX_NAMES]) + more
 
 
 def _write_quantity(

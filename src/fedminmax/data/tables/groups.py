@@ -13,9 +13,8 @@ from fedminmax.config.spellings import spellings, variants
 from fedminmax.core.errors import InputError
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted
-from fedminmax.data.tables.parse_columns import Column, parse_numbers
+from fedminmax.data.tables.parse_columns import Column, parse_numbers, read_values
 from fedminmax.data.tables.read_file import Table
-from fedminmax.data.tables.values import read_values
 
 GroupKey = tuple[str | None, ...]
 

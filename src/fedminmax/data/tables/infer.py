@@ -4,6 +4,7 @@ The configuration is shared, so a guess quotes no value of a row: remarks have o
 categories are listed only if enough rows have them.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,15 +19,10 @@ from fedminmax.data.tables.notation import (
     fitting_date_formats,
     guess_number_format,
     mostly_fitting_date_formats,
-)
-from fedminmax.data.tables.number_roles import (
-    may_be_codes,
-    name_parts,
     unit_of,
-    why_no_feature,
     without_unit,
 )
-from fedminmax.data.tables.outliers import outlier_rows
+from fedminmax.data.tables.odd_rows import codes_for_missing, outlier_rows
 from fedminmax.data.tables.parse_columns import BOOLEAN_PAIRS, BOOLEAN_TEXTS, numbers_in
 
 MAX_CATEGORIES = 50
@@ -42,6 +38,22 @@ MAX_STRAY_SHARE = 0.05
 DOT_BEFORE_THREE = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 DAY_IN_DIGITS = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])$"
 AGE_EDGES = (30.0, 45.0, 60.0)
+# Columns that tables get when they are written without a thought.
+INDEX_NAMES = r"^(|unnamed: ?\d+|index|level_0|__index_level_0__|row|row_?(number|no|id))$"
+WEIGHT_NAMES = (
+    r"^(fnlwgt|p?wgtp?|pweight|"
+    r"(instance|sample|sampling|survey|person|final|case|design|replicate)[_ -]?weights?)$"
+)
+CODE_NAMES = {
+    *("zip", "zipcode", "postcode", "postal", "plz", "fips", "icd", "icd9", "icd10", "code"),
+    *("codes", "occp", "naics", "soc", "diagnosis", "type", "category", "status"),
+}
+LEADING_ZERO = r"^0[0-9]"
+# Codes have gaps: of the numbers between the smallest and the largest, at most this share occurs,
+MAX_DENSITY = 0.2
+# each in so many rows, and none in most of them, as zeros of a quantity do.
+MIN_REPEATS, MAX_SHARE = 5.0, 0.5
+MIN_CODES = 20
 
 
 @dataclass(frozen=True)
@@ -273,3 +285,52 @@ def _limits(numbers: pl.Series) -> tuple[float, float]:
 
 def _are_whole(numbers: pl.Series) -> bool:
     return bool((numbers == numbers.round()).all())
+
+
+def name_parts(name: str) -> list[str]:
+    """Return the words of a column's name.
+
+    >>> name_parts("patient_ID"), name_parts("icd10 code")
+    (['patient', 'id'], ['icd10', 'code'])
+    """
+    return re.findall("[a-z0-9]+", name.lower())
+
+
+def why_no_feature(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
+    """Say why a column of numbers should not be a feature; "" if it may be one."""
+    name = text.name.strip().lower()
+    whole = bool((numbers == numbers.round()).all())
+    if whole and re.match(INDEX_NAMES, name):
+        return "numbers the rows, as its name says"
+    if whole and len(values) == len(text) and {"id", "identifier"} & set(name_parts(name)):
+        return "only identifies rows: its numbers are all different"
+    if re.match(WEIGHT_NAMES, name):
+        return "is a weight of rows by its name, and weights are not used"
+    return ""
+
+
+def may_be_codes(text: pl.Series, values: pl.Series, numbers: pl.Series) -> bool:
+    """Return whether whole numbers look like codes rather than quantities.
+
+    >>> zips = pl.Series("zip", ["10115", "01067"] * 9)
+    >>> may_be_codes(zips, zips.unique(), zips.unique().cast(pl.Float64))
+    True
+    """
+    if len(values) < 3 and not bool(values.str.contains(LEADING_ZERO).any()):
+        return False
+    if not bool((numbers == numbers.round()).all()):
+        return False
+    if bool(values.str.contains(LEADING_ZERO).any()) or CODE_NAMES & set(name_parts(text.name)):
+        return True
+    if len(values) < MIN_CODES:
+        return False
+    counts = text.drop_nulls().value_counts(name="rows")["rows"].to_numpy()
+    rows = int(counts.sum())
+    if rows < MIN_REPEATS * len(values) or counts.max() > MAX_SHARE * rows:
+        return False
+    codes = np.setdiff1d(numbers.to_numpy(), codes_for_missing(text.cast(pl.Float64).to_numpy()))
+    codes = codes.astype(np.int64)
+    steps = np.diff(codes)
+    # Prices in steps of ten are no codes.
+    span = int(codes[-1] - codes[0]) // int(np.gcd.reduce(steps)) + 1
+    return len(codes) < MAX_DENSITY * span

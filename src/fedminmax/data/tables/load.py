@@ -22,13 +22,14 @@ from fedminmax.core.small_groups import (
     largest_standard_error,
     small_group_notes,
 )
-from fedminmax.core.text import MAX_NAMES, counted, quoted
-from fedminmax.data.tables.between_sites import overlap_warnings, unit_warnings
+from fedminmax.core.text import counted, first_few, quoted
 from fedminmax.data.tables.codes import check_same_codes, code_warnings
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
     leak_warnings,
+    overlap_warnings,
     protected_copy_warnings,
+    unit_warnings,
 )
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
@@ -53,15 +54,14 @@ def size_warnings(
         return []
     named = [
         f"'{name}' ({' and '.join(f'{count:,} {what}' for count, what in few)} rows)"
-        for name, few in small[:MAX_NAMES]
+        for name, few in small
     ]
-    more = f" and {len(small) - MAX_NAMES} more" if len(small) > MAX_NAMES else ""
     regression = encoding.schema.target.is_quantity
     error = largest_standard_error(least, regression=regression)
     size = f"about {100 * error:.2g} % of it" if regression else f"up to {error:.2g}"
     warning = (
         f"groups under the minimum of {least:,} rows, whose risk is mostly noise (its standard "
-        f"error with {least:,} rows is {size}): {', '.join(named)}{more}"
+        f"error with {least:,} rows is {size}): {first_few(named)}"
     )
     return [warning]
 

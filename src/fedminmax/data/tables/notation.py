@@ -46,6 +46,8 @@ DATE_FORMATS = {
     "%d/%m/%Y %H:%M:%S": r"^\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}$",
     "%m/%d/%Y %H:%M:%S": r"^\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}$",
 }
+# Texts beside a number: %, a currency, kg, mg/l.
+UNITS = r"(%|[$\u20ac\u00a3\u00a5]|[A-Za-z]{1,5}(?:/[A-Za-z]{1,4})?)"
 # A year of two digits: 45 may be 1945 or 2045.
 SHORT_YEAR = "%y"
 
@@ -151,6 +153,31 @@ def number_hint(texts: pl.Series, file_format: FileFormat) -> str:
         decimal += f' and thousands = "{found.thousands}"'
         options += " and --thousands"
     return f"set {decimal} in [data], or give {options}, if the file has this format; else "
+
+
+def unit_of(values: pl.Series) -> str:
+    """Return the unit that all texts of numbers have, before or after them; "" if there is none.
+
+    >>> unit_of(pl.Series(["40%", "12.5 %"])), unit_of(pl.Series(["$3", "$12"]))
+    ('%', '$')
+    >>> unit_of(pl.Series(["3 kg", "4 lb"])), unit_of(pl.Series(["a1", "b2"]))
+    ('', '')
+    """
+    number = r"[+-]?\d[\d.,' ]*"
+    for pattern in (rf"^{number}\s*{UNITS}$", r"^[+-]?([$\u20ac\u00a3\u00a5])\s*\d[\d.,' ]*$"):
+        units = values.str.extract(pattern)
+        if units.null_count() == 0 and units.n_unique() == 1:
+            return str(units[0])
+    return ""
+
+
+def without_unit(text: pl.Series, unit: str) -> pl.Series:
+    """Return texts without this unit before or after the number."""
+    if not unit:
+        return text
+    written = re.escape(unit)
+    bare = text.str.replace(rf"\s*{written}$", "")
+    return bare.str.replace(rf"^([+-]?){written}\s*", "${1}")
 
 
 def fitting_date_formats(values: pl.Series) -> list[str]:

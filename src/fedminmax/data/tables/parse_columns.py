@@ -4,7 +4,7 @@ Plain polars expressions rather than a schema library for frames: pandera's pola
 report in which column a text failed to parse, and does not support missing-value texts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,19 +14,20 @@ from numpy.typing import NDArray
 
 from fedminmax.config.file_format import PLAIN, FileFormat, days_as
 from fedminmax.config.messages import toml_key
-from fedminmax.config.schema import Feature, Kind
-from fedminmax.config.spellings import by_value
+from fedminmax.config.schema import Feature, Kind, Schema
+from fedminmax.config.spellings import by_value, spellings, spellings_of, variants
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.notation import (
     fitting_date_formats,
     number_hint,
     plain_numbers,
     with_plain_numbers,
+    without_unit,
 )
-from fedminmax.data.tables.number_roles import without_unit
 from fedminmax.data.tables.read_file import MICROSECONDS_PER_DAY, Table
-from fedminmax.data.tables.values import texts_of
 
+# Up to here every whole number is exactly representable as a float.
+MAX_WHOLE = 2.0**53
 BOOLEAN_PAIRS = (("true", "false"), ("t", "f"), ("yes", "no"), ("y", "n"), ("1", "0"))
 BOOLEAN_TEXTS = {
     **dict.fromkeys((yes for yes, _ in BOOLEAN_PAIRS), 1.0),
@@ -190,3 +191,47 @@ def missing_codes(texts: tuple[str, ...]) -> list[float]:
     """Return codes such as -999, which mean a missing value in typed columns as well."""
     parsed = pl.Series(list(texts), dtype=pl.String).cast(pl.Float64, strict=False)
     return parsed.filter(parsed.is_finite().fill_null(value=False)).to_list()
+
+
+def texts_of(raw: pl.Series) -> pl.Series:
+    """Return a column as texts; whole numbers are the same from integers and floats."""
+    if not raw.dtype.is_float():
+        return raw.cast(pl.String)
+    numbers = raw.fill_nan(None)
+    whole = (numbers == numbers.round()) & (numbers.abs() < MAX_WHOLE)
+    as_whole = numbers.set(~whole, None).cast(pl.Int64).cast(pl.String)
+    return as_whole.zip_with(whole.fill_null(value=False), numbers.cast(pl.String))
+
+
+def read_values(table: Table, column: str, schema: Schema, known: Sequence[str] = ()) -> pl.Series:
+    """Return a column by value, spelled as in ``known``; null if it is missing."""
+    texts = with_plain_numbers(texts_of(table.frame[column]), table.format)
+    found = spellings(texts, schema.missing_of(column))
+    same = "folded" if schema.merge_spellings else "value"
+    mapped = _mapped(found, same, schema.maps.get(column, {}))
+    if not schema.merge_spellings:
+        two = variants(found.filter(~pl.col("spelled").is_in(list(mapped))), known)
+        if two is not None:
+            raise InputError(
+                f"{table.title}: column '{column}' has '{two[1]}' where '{two[0]}' is a value too; "
+                "they differ only in letter case or spaces: correct one of them, or set "
+                "merge_spellings = true in [data] to read them as one"
+            )
+    listed = spellings_of(tuple(known))
+    by_listed = dict(listed.select("value", "spelled").rows())
+    by_folded = dict(listed.select("folded", "spelled").rows())
+    final = {
+        spelled: by_listed.get(value)
+        or (by_folded.get(folded, folded) if schema.merge_spellings else value)
+        for spelled, value, folded in found.select("spelled", "value", "folded").rows()
+    } | mapped
+    return texts.replace_strict(final, default=None, return_dtype=pl.String).alias(column)
+
+
+def _mapped(found: pl.DataFrame, same: str, own_map: Mapping[str, str]) -> dict[str, str]:
+    """Return what spellings are read as, if the configuration maps their value to another one."""
+    if not own_map:
+        return {}
+    keys = dict(spellings_of(tuple(own_map)).select(same, "spelled").rows())
+    pairs = found.filter(pl.col(same).is_in(list(keys))).select("spelled", same).rows()
+    return {spelled: own_map[keys[key]] for spelled, key in pairs}

@@ -12,9 +12,14 @@ from fedminmax.core.text import quoted
 from fedminmax.data.strata import number_of_name
 from fedminmax.data.tables.groups import GroupKey, parse_groups
 from fedminmax.data.tables.odd_rows import Oddity, OddRows
-from fedminmax.data.tables.parse_columns import Column, column_of, parse_numbers, text_of
+from fedminmax.data.tables.parse_columns import (
+    Column,
+    column_of,
+    parse_numbers,
+    read_values,
+    text_of,
+)
 from fedminmax.data.tables.read_file import Table
-from fedminmax.data.tables.values import read_values
 
 
 @dataclass(frozen=True, eq=False)

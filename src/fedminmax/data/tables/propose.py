@@ -1,6 +1,11 @@
-"""Inspect the sites' files and propose a configuration."""
+"""Inspect the sites' files and propose a configuration.
 
-from collections.abc import Sequence
+Remarks on typos, codes and lost columns are for the screen alone: they may name files, rows and
+values.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
@@ -8,32 +13,27 @@ import polars as pl
 
 from fedminmax.config.file_format import NO_CHANGES, PLAIN, FileFormat, FormatChanges, check_format
 from fedminmax.config.schema import PROPOSED_MISSING_VALUES, Kind, Protected, Target
-from fedminmax.config.spellings import BOOLEANS, spellings, variants
+from fedminmax.config.spellings import BOOLEANS, by_value, spellings, variants
 from fedminmax.core.errors import InputError
-from fedminmax.core.text import counted, quoted
-from fedminmax.data.tables.found_in_files import (
-    check_strays,
-    codes_note,
-    common_columns,
-    partial_note,
-    plain_texts,
-    rare_classes,
-)
+from fedminmax.core.text import MAX_NAMES, counted, first_few, quoted
 from fedminmax.data.tables.infer import (
     DEFAULT_MINIMUM_CATEGORY,
+    LEADING_ZERO,
     MAX_CATEGORIES,
     Guess,
     Rare,
     guess_feature,
     guess_protected,
     guess_target,
+    stray_values,
 )
 from fedminmax.data.tables.notation import (
     guess_date_format,
     guess_number_format,
+    with_iso_dates,
     with_plain_numbers,
 )
-from fedminmax.data.tables.parse_columns import text_of
+from fedminmax.data.tables.parse_columns import text_of, texts_of
 from fedminmax.data.tables.read_file import (
     Table,
     found_encoding,
@@ -41,8 +41,8 @@ from fedminmax.data.tables.read_file import (
     name_without_ending,
     read_table,
 )
-from fedminmax.data.tables.values import texts_of
 
+MAX_ROWS_NAMED = 3
 # Values of a column with more distinct texts than this are not listed.
 MAX_LISTED_VALUES = 1000
 
@@ -282,3 +282,107 @@ def _check_classes(target: Target, tables: Sequence[Table]) -> None:
         f"target '{target.column}' has {came} in all {counted(rows, 'row')} of "
         f"{counted(len(tables), 'file')}; choose another target, or give files with another class"
     )
+
+
+def plain_texts(table: Table, column: str) -> pl.Series:
+    """Return a column as texts, with numbers and dates in plain notation."""
+    text = text_of(table.frame[column], PROPOSED_MISSING_VALUES)
+    return with_iso_dates(with_plain_numbers(text, table.format), table.format)
+
+
+def common_columns(tables: Sequence[Table]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the columns of all files, and the files of each of the other columns.
+
+    Names that differ only in letter case or spaces are refused: nobody wants to lose such a column.
+    """
+    having: dict[str, list[str]] = {}
+    for table in tables:
+        for column in table.frame.columns:
+            having.setdefault(column, []).append(table.source)
+    common = [column for column, files in having.items() if len(files) == len(tables)]
+    partial = {column: files for column, files in having.items() if len(files) < len(tables)}
+    folded: dict[str, str] = {}
+    for column in partial:
+        other = folded.setdefault("".join(column.lower().split()), column)
+        if other != column:
+            raise InputError(
+                f"{partial[column][0]} has a column '{column}' and {partial[other][0]} has "
+                f"'{other}'; give them the same name"
+            )
+    return common, partial
+
+
+def partial_note(partial: Mapping[str, Sequence[str]]) -> list[str]:
+    """Say which columns are not used because some files lack them."""
+    if not partial:
+        return []
+    named = [f"'{column}' (only in {', '.join(files[:2])})" for column, files in partial.items()]
+    return [f"columns that some files lack are not used: {first_few(named)}"]
+
+
+def codes_note(tables: Sequence[Table], features: Mapping[str, Guess]) -> list[str]:
+    """Name numbers that may be codes, the word that makes them categories, and lost zeros."""
+    columns = [column for column, guess in features.items() if guess.may_be_codes]
+    if not columns:
+        return []
+    words = shlex.quote(",".join(columns[:MAX_NAMES]))
+    first = f"numbers that may be codes are read as quantities: {quoted(columns)}"
+    notes = [f"{first}; for codes give --category {words}"]
+    for column in columns:
+        zeros = {table.source: _leading_zeros(table, column) for table in tables}
+        if len(set(zeros.values())) > 1:
+            having, lacking = (
+                [source for source, has in zeros.items() if has is wanted]
+                for wanted in (True, False)
+            )
+            notes.append(
+                f"column '{column}' has leading zeros in {', '.join(having[:3])} and none in "
+                f"{', '.join(lacking[:3])}: if they were lost there, write them again"
+            )
+    return notes
+
+
+def _leading_zeros(table: Table, column: str) -> bool:
+    texts = text_of(table.frame[column], PROPOSED_MISSING_VALUES)
+    return bool(texts.str.contains(LEADING_ZERO).any())
+
+
+def check_strays(tables: Sequence[Table], pooled: pl.Series, what: str, fix: str) -> None:
+    """Refuse numbers that hardly occur in a column of two others, with their rows."""
+    strays, column = stray_values(pooled), pooled.name
+    if not strays:
+        return
+    known = pooled.drop_nulls()
+    usual = known.filter(~known.is_in(list(strays)))
+    both = " or ".join(sorted(usual.unique().to_list()))
+    raise InputError(
+        f"{what} '{column}' is {both} in {len(usual):,} of {counted(len(known), 'row')}, and "
+        f"something else in {_rows_with(tables, column, strays)}: correct them, or {fix}"
+    )
+
+
+def rare_classes(
+    tables: Sequence[Table], pooled: pl.Series, target: Target, minimum: int
+) -> tuple[str, ...]:
+    """Say which classes have so few rows that they may be typos."""
+    if target.is_quantity:
+        return ()
+    counts = dict(pooled.drop_nulls().value_counts(name="rows").rows())
+    return tuple(
+        f"class '{name}' has {counted(counts[name], 'row')} "
+        f"({_rows_with(tables, target.column, [name])}): if it is a typo, correct it"
+        for name in target.classes
+        if counts[name] < minimum <= max(counts.values())
+    )
+
+
+def _rows_with(tables: Sequence[Table], column: str, values: Sequence[str]) -> str:
+    """Say in which rows of which files a column has one of these values, the first few of many."""
+    rows = [
+        f"{table.source} row {row}"
+        for table in tables
+        for row in table.row_numbers.filter(
+            by_value(plain_texts(table, column)).is_in(list(values))
+        )
+    ]
+    return first_few(rows, MAX_ROWS_NAMED)

@@ -26,11 +26,16 @@ from fedminmax.data.strata import (
     split_strata,
 )
 from fedminmax.data.tables.groups import LEFT_OUT
-from fedminmax.data.tables.odd_rows import OddRows, shown_here
-from fedminmax.data.tables.outliers import odd_numbers
+from fedminmax.data.tables.odd_rows import (
+    Oddity,
+    OddRows,
+    codes_for_missing,
+    outlier_rows,
+    shown_here,
+)
+from fedminmax.data.tables.parse_columns import read_values
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
 from fedminmax.data.tables.read_file import Table, name_without_ending, read_table
-from fedminmax.data.tables.values import read_values
 
 HELD_OUT_FILE = "held_out.json"
 
@@ -106,8 +111,39 @@ def read_file_rows(source: Source, schema: Schema, column: str | None) -> Source
     quantities = dict(rows.features.quantities)
     if schema.target.is_quantity:
         quantities[schema.target.column] = rows.target.astype(np.float64)
-    odd = [found for column, own in quantities.items() for found in odd_numbers(table, column, own)]
+    odd = [
+        found for column, own in quantities.items() for found in _odd_numbers(table, column, own)
+    ]
     return SourceRows(owned, unused, (*rows.features.odd, *odd))
+
+
+def _odd_numbers(table: Table, column: str, values: NDArray[np.float64]) -> list[OddRows]:
+    """Refuse rows that are too far from all others; return those that are far or share a code."""
+    far, too_far = outlier_rows(values)
+    if too_far.any():
+        first = int(too_far.argmax())
+        raise InputError(
+            f"{table.title}: column '{column}', row {int(table.row_numbers[first])} is "
+            f"{values[first]:g}, so far from the others that these would all look the same "
+            f"({int(too_far.sum()):,} such rows); correct it, or add it to missing_values in [data]"
+        )
+    codes = codes_for_missing(values)
+    shared: list[tuple[Oddity, NDArray[np.bool_], float | None]] = [
+        (Oddity.CODE, values == code, code) for code in codes
+    ]
+    odd = [*shared, (Oddity.FAR, far & ~np.isin(values, codes), None)]
+    return [
+        OddRows(
+            oddity,
+            table.source,
+            column,
+            int(rows.sum()),
+            int(table.row_numbers[int(rows.argmax())]),
+            code,
+        )
+        for oddity, rows, code in odd
+        if rows.any()
+    ]
 
 
 def _split(table: Table, rows: ParsedRows, column: str, schema: Schema) -> Iterator[Part]:
