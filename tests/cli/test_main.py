@@ -33,6 +33,9 @@ from tests.cli.in_process import call
         (["reproduce", "synthetic", "--quick", "--device", "abacus"], "abacus"),
         (["reproduce", "celeba"], "celeba"),
         (["fly"], "fly"),
+        (["trian"], "'trian' is unknown; did you mean 'train'?"),
+        (["train", "a.toml", "--round-s"], "--round-s is unknown; did you mean '--rounds'?"),
+        (["federation", "lokal"], "'lokal' is unknown; did you mean 'local'?"),
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], expected: str, tmp_path: Path) -> None:
