@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -12,6 +13,11 @@ from fedminmax.core.text import did_you_mean
 
 USER_MISTAKE = 2
 INTERRUPTED = 130
+# Each has a module of its name in this room, which adds its options and runs it.
+COMMANDS = (
+    *("reproduce", "init", "advise", "report", "train", "watch", "evaluate", "predict", "export"),
+    *("federation", "site", "compare", "methods"),
+)
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -40,24 +46,8 @@ class OneLineParser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"'{value}' is unknown; {hint}")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Build the parser of all commands without importing what they need."""
-    from fedminmax.cli import (
-        advise,
-        compare,
-        evaluate,
-        export,
-        federation,
-        init,
-        methods,
-        predict,
-        report,
-        reproduce,
-        site,
-        train,
-        watch,
-    )
-
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Build the parser of one command, or of all, without importing what they need."""
     parser = OneLineParser(
         prog="fedminmax",
         description=(
@@ -68,18 +58,16 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
-    for command in (
-        *(reproduce, init, advise, report, train, watch, evaluate, predict, export),
-        *(federation, site, compare, methods),
-    ):
-        command.add_to(commands)
+    for name in [command] if command in COMMANDS else COMMANDS:
+        import_module(f"fedminmax.cli.{name}").add_to(commands)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    parser = build_parser()
-    options = parser.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = build_parser(words[0] if words else None)
+    options = parser.parse_args(words)
     if options.version:
         from fedminmax import __version__
 
