@@ -61,7 +61,13 @@ def methods_table() -> str:
 def names_of_the_room() -> str:
     """Return the stub by which ``fedminmax.methods`` offers every method."""
     kinds: list[type] = [Parity, *(card.make for card in BUILT_IN.values())]
-    imports = sorted(f"from {kind.__module__} import {kind.__name__}\n" for kind in kinds)
+    by_module: dict[str, list[str]] = {}
+    for kind in kinds:
+        by_module.setdefault(kind.__module__, []).append(kind.__name__)
+    imports = [
+        f"from {module} import {', '.join(sorted(names))}\n"
+        for module, names in sorted(by_module.items())
+    ]
     names = sorted((kind.__name__ for kind in kinds), key=lambda name: (not name.isupper(), name))
     listed = "".join(f'    "{name}",\n' for name in names)
     return "".join([*imports, f"\n__all__ = [\n{listed}]\n"])
