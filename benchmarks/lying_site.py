@@ -30,7 +30,6 @@ from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
 from fedminmax.network.server.sites import PlainSites
-from fedminmax.network.server.transport import NO_LIMITS, Answer
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError
@@ -42,6 +41,7 @@ from fedminmax.network.wire.messages import (
 )
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, Precision, task_of
 from fedminmax.network.wire.site_rules import SiteRules
+from fedminmax.network.wire.transport import NO_LIMITS, Answer
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 

@@ -41,7 +41,6 @@ from fedminmax.network.server.agree import agree
 from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
 from fedminmax.network.server.sites import PlainSites, Sites
-from fedminmax.network.server.transport import NO_LIMITS, Answer
 from fedminmax.network.site.answering import read_call
 from fedminmax.network.site.sender import Asked, MaskedSender
 from fedminmax.network.site.settings import SiteSettings
@@ -56,6 +55,7 @@ from fedminmax.network.wire.sections import (
     sums_of,
 )
 from fedminmax.network.wire.summary import summary_from_bytes, summary_to_bytes
+from fedminmax.network.wire.transport import NO_LIMITS, Answer
 from fedminmax.training.train import train
 
 LOCAL = PlannedRun("fedavg", {"learning_rate": "0.5", "epochs": "2", "batch_size": "none"}, 100)

@@ -24,21 +24,21 @@ from numpy.typing import NDArray
 from fedminmax.network.flare.kits import provision
 from fedminmax.network.secure.fixed_point import Kind, Layout, Section, exponent_for, pack
 from fedminmax.network.secure.identity import read_authority, read_identity
-from fedminmax.network.secure.messages import Ask, from_bytes
+from fedminmax.network.secure.messages import Agreed, Ask, from_bytes, question_digest
+from fedminmax.network.secure.secure_site import SecureSite
 from fedminmax.network.secure.session import Terms
-from fedminmax.network.server.masked_totals import MaskedTotals, open_session
-from fedminmax.network.server.transport import NO_LIMITS, Answer
+from fedminmax.network.secure.totals import MaskedTotals, open_session
 from fedminmax.network.site.answering import read_call
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import Limits
-from fedminmax.network.site.secure_site import SecureSite
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.plan import threshold_for
+from fedminmax.network.wire.transport import NO_LIMITS, Answer
 
 LENGTHS = {"logistic": 100, "3 MB": 750_000}
 ROUNDS = 15
 BYTES_PER_NUMBER = 4
-QUESTION = bytes(32)
+AGREED = Agreed(b"the same for all sites")
 
 
 class TimedSites:
@@ -81,7 +81,9 @@ class TimedSites:
                 ask = from_bytes(payload["secure"], Ask, "the server")
                 values = {"step": torch.from_numpy(self.values[site])}
                 pack_step = partial(pack, self.layout, values)
-                message = own.mask(ask, self.question, pack_step, QUESTION)
+                message = own.mask(
+                    ask, self.question, pack_step, question_digest(AGREED, self.layout)
+                )
             else:
                 message = getattr(own, endpoint)(**read_call(endpoint, payload).arguments)
             self.seconds.setdefault(endpoint, []).append(time.process_time() - started)
@@ -116,7 +118,7 @@ def measure(folder: Path, sites: int, model: str, length: int) -> None:
         timed.question = Question(Endpoint.ANSWER, round=number)
         before = sum(map(sum, timed.seconds.values()))
         started, clock = time.process_time(), time.perf_counter()
-        total = totals.total(timed.question, {}, QUESTION, layout=layout, sites=names)
+        total = totals.total(timed.question, {}, AGREED, layout=layout, sites=names)
         at_sites = sum(map(sum, timed.seconds.values())) - before
         server.append(time.process_time() - started - at_sites)
         rounds.append(time.perf_counter() - clock)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fedminmax.network.secure.messages import upload_from_bytes
-from fedminmax.network.server.masked_totals import Attempt
+from fedminmax.network.secure.totals import Attempt
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.site.answering import AnsweringSite
 from fedminmax.network.site.journal import Event, read_journal

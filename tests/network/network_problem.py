@@ -9,7 +9,6 @@ from torch import Tensor
 
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.network.server.transport import NO_LIMITS, Answer
 from fedminmax.network.site.answering import read_call
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
@@ -17,6 +16,7 @@ from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, Precision, task_of
 from fedminmax.network.wire.site_rules import MINIMUM_SITES, SiteRules
+from fedminmax.network.wire.transport import NO_LIMITS, Answer
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
 

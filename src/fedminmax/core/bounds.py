@@ -248,6 +248,12 @@ def row_limits(
     )
 
 
+def row_limits_at(task: Task, parameters: Tensor) -> RowLimits:
+    """Return what one row can do to the sums of a task's model with these parameters."""
+    layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
+    return row_limits(layers, parameters, task.loss, task.ridge)
+
+
 def _weights(layers: Sequence[nn.Linear], parameters: Tensor) -> list[tuple[Tensor, Tensor]]:
     shapes = [layer.weight.shape for layer in layers]
     sizes = [size for rows, columns in shapes for size in (rows * columns, rows)]

@@ -153,6 +153,7 @@ class LookAhead:
             rows=sender.rows,
             evaluations=sender.rows,
             reach=math.sqrt(float(squares)),
+            adds_up=True,
         )
         layout = layout_of(parameters, sender)
         linear = self.with_curvature(layout, groups=groups, sites=sender.sites)

@@ -22,8 +22,8 @@ from fedminmax.network.secure.messages import (
     to_bytes,
     upload_content,
 )
+from fedminmax.network.secure.secure_site import SecureSite
 from fedminmax.network.site.answering import AnsweringSite, read_call
-from fedminmax.network.site.secure_site import SecureSite
 from fedminmax.network.wire.endpoints import Endpoint, Question
 
 FOLDER_VARIABLE = "FEDMINMAX_TEST_FOLDER"

@@ -23,8 +23,8 @@ from fedminmax.network.secure.messages import (
     to_bytes,
 )
 from fedminmax.network.server import masked_sites, masked_totals, remote, transport
-from fedminmax.network.server.transport import Answer
 from fedminmax.network.wire.endpoints import Question
+from fedminmax.network.wire.transport import Answer
 
 # The site's other code is in the same folder, which is on the path of these processes alone.
 LIAR: Any = import_module("masked_liar")

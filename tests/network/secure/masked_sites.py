@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedminmax.network.secure.fixed_point import Kind, Layout, Packed, Section, pack, pack_failure
 from fedminmax.network.secure.identity import Authority, Identity
 from fedminmax.network.secure.messages import Agreed, Ask, UnmaskAsk, from_bytes, question_digest
+from fedminmax.network.secure.secure_site import SecureSite
 from fedminmax.network.secure.session import Roster, Terms, check_roster
-from fedminmax.network.server.masked_totals import MaskedTotal, MaskedTotals, open_session
+from fedminmax.network.secure.totals import MaskedTotal, MaskedTotals, open_session
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import Limits
-from fedminmax.network.site.secure_site import SecureSite
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.plan import threshold_for
 from tests.network.network_problem import DirectTransport
@@ -195,8 +195,7 @@ class MaskedSites(DirectTransport):
     ) -> MaskedTotal:
         """The total of the first request."""
         asked = self.terms.sites if sites is None else sites
-        question = question_digest(AGREED, layout, order)
-        return totals.total(FIRST, {"order": order}, question, layout=layout, sites=asked)
+        return totals.total(FIRST, {"order": order}, AGREED, order, layout=layout, sites=asked)
 
     def plain_total(self, sites: tuple[str, ...]) -> dict[str, Any]:
         """The sum that nobody masked."""

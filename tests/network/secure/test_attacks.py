@@ -10,13 +10,14 @@ import pytest
 from fedminmax.network.secure.fixed_point import Layout, pack
 from fedminmax.network.secure.messages import (
     Ask,
+    Total,
     UnmaskAsk,
     Unmasked,
     from_bytes,
     to_bytes,
     upload_from_bytes,
 )
-from fedminmax.network.site.journal import JOURNAL_FILE, Journal, Total
+from fedminmax.network.site.journal import JOURNAL_FILE, Journal
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from tests.network.secure.masked_sites import (

@@ -15,7 +15,8 @@ from fedminmax.core.messages import Order
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.secure.fixed_point import Kind, Layout, Packed, pack, unpack
-from fedminmax.network.secure.layouts import reply_layout, rounding_of
+from fedminmax.network.secure.layouts import reply_layout
+from fedminmax.network.secure.totals import rounding_of
 from fedminmax.network.wire.sections import sections_of_sums, sums_of
 from fedminmax.training.certify import certify
 from fedminmax.training.per_site import NOTHING

@@ -17,6 +17,7 @@ from fedminmax.network.secure.fixed_point import Layout
 from fedminmax.network.secure.identity import Identity, read_authority, read_identity
 from fedminmax.network.secure.masks import SessionKeys
 from fedminmax.network.secure.messages import Agreed, Ask, question_digest, to_bytes
+from fedminmax.network.secure.secure_site import SecureSite
 from fedminmax.network.secure.session import (
     Entry,
     Roster,
@@ -24,7 +25,6 @@ from fedminmax.network.secure.session import (
     entry_of,
 )
 from fedminmax.network.site.journal import Journal
-from fedminmax.network.site.secure_site import SecureSite
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import threshold_for
 from tests.network.secure.masked_sites import (

@@ -13,9 +13,9 @@ from nvflare.collab.api.group_call_context import ResultQueue
 from fedminmax.core.errors import InputError
 from fedminmax.network.server.news import ProgressReporter, news_as_json
 from fedminmax.network.server.run import publish_results, run_plan
-from fedminmax.network.server.transport import NO_LIMITS, PRESENCE_TIMEOUT, Answer, wait_for_all
 from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.plan_checks import plan_from_bytes
+from fedminmax.network.wire.transport import NO_LIMITS, PRESENCE_TIMEOUT, Answer, wait_for_all
 
 RUNS_FOLDER = "fedminmax_runs"
 # Where a job's coordinator finds the run among the job's results.

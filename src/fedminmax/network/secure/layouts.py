@@ -29,10 +29,10 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from torch import Tensor
 
 from fedminmax.config.schema import Schema
-from fedminmax.core.bounds import RowLengths
+from fedminmax.core.bounds import RowLengths, row_limits_at
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import LOSSES_BY_NAME
-from fedminmax.core.messages import Order, SumRounding, Sums, zero_sums
+from fedminmax.core.messages import Order, Sums, zero_sums
 from fedminmax.core.privacy.mechanism import Mechanism
 from fedminmax.core.task import Task
 from fedminmax.data.tables.encoding import Encoding
@@ -40,7 +40,7 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.metrics.score_rows import metric_names
 from fedminmax.network.secure.fixed_point import MAX_EXPONENT, Kind, Layout, Section, exponent_for
-from fedminmax.network.wire.checks import expected_reply, row_limits_at
+from fedminmax.network.wire.checks import expected_reply
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.network.wire.sections import categories_of, quantities_of, strata_of
@@ -292,10 +292,3 @@ def score_shape(encoding: Encoding, runs: int) -> tuple[int, int]:
     """
     lines = len(encoding.groups) + len(encoding.merged_groups)
     return lines, runs * 2 * len(metric_names(encoding))
-
-
-def rounding_of(layout: Layout, sites: int) -> SumRounding:
-    """Return how far the numbers of a reply's total over this many sites may be off."""
-    exponents = {own.name: own.exponent for own in layout.sections if own.kind is Kind.FIXED}
-    names = ("group_loss", "step", "statistics")
-    return SumRounding(*(math.ldexp(0.5 * sites, -exponents[name]) for name in names))

@@ -105,6 +105,14 @@ class Upload:
     signature: bytes
 
 
+@dataclass(frozen=True)
+class Total:
+    """What a total is of: the hash of the whole question (``question_digest``), and the sites."""
+
+    digest: str
+    sites: tuple[str, ...]
+
+
 def to_bytes(message: AnyAsk | Traced | Unmasked) -> bytes:
     """Write one of the short messages as JSON."""
     return ADAPTERS[type(message)].dump_json(message)

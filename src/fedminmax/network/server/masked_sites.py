@@ -30,29 +30,28 @@ from fedminmax.network.secure.fixed_point import FailedSitesError, Layout
 from fedminmax.network.secure.layouts import (
     Layouts,
     Sizes,
-    rounding_of,
     score_shape,
     sizes_to_bytes,
     summary_layout,
 )
 from fedminmax.network.secure.masks import digest
-from fedminmax.network.secure.messages import Agreed, question_digest
+from fedminmax.network.secure.messages import Agreed
 from fedminmax.network.secure.session import Terms
-from fedminmax.network.server.masked_memory import MaskedMemory
-from fedminmax.network.server.masked_totals import (
+from fedminmax.network.secure.totals import (
     MaskedTotal,
     MaskedTotals,
     NoTotalError,
     open_session,
 )
-from fedminmax.network.server.sites import Received, RecordT, Reply, SentOrder
-from fedminmax.network.server.transport import Attendance, Transport, gather
+from fedminmax.network.server.masked_memory import MaskedMemory
+from fedminmax.network.server.sites import Attendance, Received, RecordT, Reply, SentOrder
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import NO_ARGUMENTS, Endpoint, Question
 from fedminmax.network.wire.messages import models_to_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan, SecureAggregation, plan_to_bytes
 from fedminmax.network.wire.sections import losses_of, scores_of, summary_of, sums_of
 from fedminmax.network.wire.summary import summary_from_bytes, summary_to_bytes
+from fedminmax.network.wire.transport import Transport, gather
 
 LOG = logging.getLogger("fedminmax.server")
 
@@ -172,8 +171,7 @@ class MaskedSites:
         question = Question(sent.endpoint, sent.run, order.key.round, order.phase)
         total = self._total_of_a_round(question, layout, sent.payload, sent.message)
         if self._plan.privacy is None:
-            rounding = rounding_of(layout, len(total.sites))
-            sums = replace(sums_of(total.values), rounding=rounding)
+            sums = replace(sums_of(total.values), rounding=total.rounding)
         else:
             sums = _noisy_sums(total.values)
         slowest = max(total.seconds.values(), default=0.0)
@@ -305,7 +303,8 @@ class MaskedSites:
             total = self._totals.total(
                 question,
                 payload,
-                question_digest(self._agreed, layout, content),
+                self._agreed,
+                content,
                 layout=layout,
                 sites=sites,
                 least=self._plan.minimum_sites,

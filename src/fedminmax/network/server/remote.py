@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fedminmax.core.bounds import row_limits_at
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.messages import Census, Order, Reveals, Sums
@@ -21,7 +22,7 @@ from fedminmax.network.server.agreement import Agreement
 from fedminmax.network.server.log import RoundNotes
 from fedminmax.network.server.replies import CheckedSums, ReplyChecker
 from fedminmax.network.server.sites import SentOrder, Sites
-from fedminmax.network.wire.checks import row_limits_at, too_large
+from fedminmax.network.wire.checks import too_large
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.training.per_site import NOTHING, add_up
 from fedminmax.training.protocol import Replies
@@ -63,7 +64,7 @@ class RemoteFederation:
         self._notice = notice
         self._pause = pause
         self._proves = proves
-        self._task = agreement.task
+        self._task, self._group_names = agreement.task, agreement.encoding.group_names
         self._checker = ReplyChecker(agreement)
         self._false: Counter[str] = Counter()
         self._notes = RoundNotes()
@@ -76,7 +77,7 @@ class RemoteFederation:
     @property
     def group_names(self) -> tuple[str, ...]:
         """The groups' names, in the order of their numbers."""
-        return self._agreement.encoding.group_names
+        return self._group_names
 
     @property
     def initial_parameters(self) -> Tensor:

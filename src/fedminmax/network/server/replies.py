@@ -15,7 +15,6 @@ from fedminmax.network.server.sites import Reply, SentOrder
 from fedminmax.network.wire.checks import (
     ReportedLosses,
     StepLength,
-    check_losses,
     check_reply,
     check_validation,
 )
@@ -74,19 +73,19 @@ class ReplyChecker:
             is_total=agreement.plan.secure_aggregation is not None,
             group_curvature=agreement.group_curvature,
         )
-        check_losses(sums, sender, name)
         if sent.validates:
             validation = self.check_losses(sums.validation, sent, name, is_partial=is_partial)
             any_rows = agreement.validation_rows.any()
             sums = replace(sums, validation=validation if any_rows else NO_LOSSES)
-        before = self._reported.pop(name, None)
         if is_partial:
-            # A total over some of the sites: it says itself over how many rows, and what others
-            # reported before cannot be compared with it.
-            sender, before = replace(sender, counts=sums.group_count), None
-        else:
+            # What other sites reported before cannot be compared with it.
+            self._reported.pop(name, None)
+        before = self._reported.get(name)
+        step = check_reply(
+            sent.method, order, sender, sums, site=name, before=before, is_partial=is_partial
+        )
+        if not is_partial:
             self._reported[name] = ReportedLosses(order.parameters, sums.group_loss)
-        step = check_reply(sent.method, order, sender, sums, site=name, before=before)
         return sums, step
 
     def check_losses(

@@ -38,6 +38,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import held
 from fedminmax.core.json_log import JsonLog
 from fedminmax.core.text import counted
+from fedminmax.network.secure.messages import Total
 from fedminmax.network.site.policy import Limits
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import COMPARED, Endpoint, Question
@@ -121,14 +122,6 @@ class Entry:
 
 
 ENTRIES: TypeAdapter[Any] = TypeAdapter(Entry)
-
-
-@dataclass(frozen=True)
-class Total:
-    """What a total is of: the hash of the whole question (``question_digest``), and the sites."""
-
-    digest: str
-    sites: tuple[str, ...]
 
 
 class Journal:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedminmax.core.bounds import UNKNOWN_LENGTHS, RowLengths
+from fedminmax.core.bounds import UNKNOWN_LENGTHS, RowLengths, row_limits_at
 from fedminmax.core.messages import Order, Sums
 from fedminmax.data.tables.encoding import Encoding, row_lengths
 from fedminmax.data.tables.site_summary import SiteSummary
@@ -24,15 +24,13 @@ from fedminmax.methods.shared.expected_reply import Sender as ReplySender
 from fedminmax.network.secure.fixed_point import Layout, Packed, pack, pack_failure
 from fedminmax.network.secure.layouts import Layouts, summary_layout
 from fedminmax.network.secure.messages import Agreed, Ask, question_digest
+from fedminmax.network.secure.secure_site import SERVER, SecureSite
 from fedminmax.network.site.encoded_site import EncodedSite, encode_site
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import SiteRows
-from fedminmax.network.site.secure_site import SERVER, SecureSite
 from fedminmax.network.wire.checks import (
-    check_losses,
     check_reply,
     check_validation,
-    row_limits_at,
 )
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Question
@@ -184,7 +182,6 @@ def check_before_masking(
     limits = row_limits_at(encoded_site.task, order.parameters)
     counts = encoded_site.train_counts
     sender = ReplySender(data.number, counts, sites=data.sites, limits=limits, lengths=lengths)
-    check_losses(reply, sender, name)
     check_reply(method, order, sender, reply, site=name)
     if len(reply.validation.count):
         check_validation(reply.validation, encoded_site.validation_counts, limits, name)

@@ -28,6 +28,7 @@ from fedminmax.network.secure.identity import Authority, Identity
 from fedminmax.network.secure.layouts import Layouts, sizes_from_bytes
 from fedminmax.network.secure.masks import digest
 from fedminmax.network.secure.messages import Ask, UnmaskAsk
+from fedminmax.network.secure.secure_site import SecureSite
 from fedminmax.network.secure.session import Terms
 from fedminmax.network.site.encoded_site import EncodedSite, encode_site, list_rows, reply_to
 from fedminmax.network.site.journal import Journal
@@ -46,7 +47,6 @@ from fedminmax.network.site.privacy import (
     reading_rules,
     table_digest,
 )
-from fedminmax.network.site.secure_site import SecureSite
 from fedminmax.network.site.sender import (
     Asked,
     MaskedSender,
@@ -401,7 +401,7 @@ class Site:
 
     def _check_turn(self, question: Question) -> None:
         """Refuse an earlier question than the latest of this job; the same may be repeated."""
-        if self._latest is not None and question.is_before(self._latest):
+        if self._latest is not None and question.turn < self._latest.turn:
             raise RefusedError(f"{SERVER} asks for {question} after {self._latest}")
 
 

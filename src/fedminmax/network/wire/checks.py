@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedminmax.core.bounds import LOSS_ROUNDING, RowLengths, RowLimits, row_limits
+from fedminmax.core.bounds import LOSS_ROUNDING, RowLengths, RowLimits
 from fedminmax.core.local_epochs import LocalEpochs
 from fedminmax.core.messages import Order, Reveals, Sums
-from fedminmax.core.task import Task
 from fedminmax.core.text import counted
 from fedminmax.core.validation import LossSums
 from fedminmax.methods.method import (
@@ -63,12 +62,6 @@ class ReportedLosses:
 
     parameters: Tensor
     losses: Tensor
-
-
-def row_limits_at(task: Task, parameters: Tensor) -> RowLimits:
-    """Return what one row can do to the sums of a model with these parameters."""
-    layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
-    return row_limits(layers, parameters, task.loss, task.ridge)
 
 
 def check_losses(reply: Sums, sender: Sender, site: str) -> None:
@@ -114,14 +107,18 @@ def check_reply(
     *,
     site: str,
     before: ReportedLosses | None = None,
+    is_partial: bool = False,
 ) -> StepLength:
-    """Refuse an impossible reply of this sender, whose losses were already checked.
+    """Refuse an impossible reply of this sender, and return how long its step is.
 
-    Return how long its step is. ``before`` is its report of an earlier round.
+    ``before`` is its report of an earlier round. A total that ``is_partial`` is over some of the
+    sites: it says itself over how many rows.
     """
+    check_losses(reply, sender, site)
+    if is_partial:
+        sender = replace(sender, counts=reply.group_count)
     expected = expected_reply(method, order, sender, reply)
-    of_rows = takes_one_step(method) or sums_over_rows(method)
-    if sender.is_total and not (of_rows or expected.adds_up):
+    if sender.is_total and not expected.adds_up:
         expected = _of_local_training(expected, sender, reply)
     _check_numbers(reply, expected, site)
     _check_own_loss(reply, sender, expected.own_loss, site)
@@ -166,7 +163,13 @@ def _reported_gradients(
 ) -> Iterator[ReportedGradient]:
     """Yield the gradients in a reply's step: of all rows, or of each group."""
     step = reply.step.double()
-    if takes_one_step(method):
+    if sums_over_rows(method):
+        groups, gradients = len(sender.counts), step.reshape(-1, len(order.parameters))
+        each = torch.eye(groups, dtype=torch.float64)
+        weights = each if len(gradients) == groups else torch.ones_like(each[:1])
+        for own_weights, gradient in zip(weights, gradients, strict=True):
+            yield ReportedGradient(own_weights, gradient, reach)
+    elif takes_one_step(method):
         own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
         gradient = step / rate_of(method)
         if sender.limits.ridge:
@@ -174,12 +177,6 @@ def _reported_gradients(
             penalised = float(own.coefficients[0] @ sender.counts.to(torch.float64))
             gradient = gradient - sender.limits.ridge * penalised * order.parameters.to(gradient)
         yield ReportedGradient(own.coefficients[0], gradient, reach / rate_of(method))
-    elif sums_over_rows(method):
-        groups, gradients = len(sender.counts), step.reshape(-1, len(order.parameters))
-        each = torch.eye(groups, dtype=torch.float64)
-        weights = each if len(gradients) == groups else torch.ones_like(each[:1])
-        for own_weights, gradient in zip(weights, gradients, strict=True):
-            yield ReportedGradient(own_weights, gradient, reach)
 
 
 def _check_slope(
@@ -224,10 +221,11 @@ def expected_reply(
     method: AnyMethod[Any], order: Order, sender: Sender, reply: Sums
 ) -> ExpectedReply:
     """Return what an honest sender with these losses replies."""
+    if declares_replies(method):
+        expected = method.expected(order, sender, reply)
+        return replace(expected, adds_up=expected.adds_up or sums_over_rows(method))
     if takes_one_step(method):
         return _expected_of_one_step(method, order, sender, reply)
-    if declares_replies(method):
-        return method.expected(order, sender, reply)
     return _expected_of_local_work(method, order, sender, reply)
 
 
@@ -244,6 +242,7 @@ def _expected_of_one_step(
         evaluations=sender.rows,
         reach=rate_of(method) * math.sqrt(float(torch.dot(own.coefficients[0] ** 2, slopes))),
         own_loss=_loss_of_all_rows(method, sender, reply),
+        adds_up=True,
     )
 
 

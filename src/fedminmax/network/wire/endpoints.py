@@ -91,16 +91,10 @@ class Question:
         """The same question, whichever attempt."""
         return replace(self, attempt=0)
 
-    def is_before(self, other: "Question") -> bool:
-        """Return whether this question comes before another one of the same job.
-
-        A run's model is certified after its last round.
-        """
-        one, two = (
-            (each.run, each.endpoint is Endpoint.CERTIFY, each.round, each.phase)
-            for each in (self, other)
-        )
-        return one < two
+    @property
+    def turn(self) -> tuple[int, ...]:
+        """Where it comes among a job's questions; a model is certified after its last round."""
+        return (self.run, self.endpoint is Endpoint.CERTIFY, self.round, self.phase)
 
     def __str__(self) -> str:
         if self.endpoint == Endpoint.ANSWER:

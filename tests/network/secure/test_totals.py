@@ -21,7 +21,7 @@ from fedminmax.network.secure.messages import (
     upload_from_bytes,
 )
 from fedminmax.network.secure.shamir import SECRET_BYTES, SHARE_BYTES
-from fedminmax.network.server.masked_totals import MaskedTotal, NoTotalError
+from fedminmax.network.secure.totals import MaskedTotal, NoTotalError
 from fedminmax.network.site.journal import JOURNAL_FILE, read_journal
 from tests.network.secure.masked_sites import (
     FIRST,
@@ -223,7 +223,7 @@ def test_a_site_that_made_bad_shares_and_went_is_named(
     sites = MaskedSites(tmp_path)
     _, totals = sites.open()
     monkeypatch.setattr(
-        "fedminmax.network.site.secure_site.deal",
+        "fedminmax.network.secure.secure_site.deal",
         lambda _, shares, __: {n + 1: n for n in range(shares)},
     )
     sites.gone = {"west": "unmask"}

@@ -8,6 +8,7 @@ share are never disclosed. The question is the hash of everything that decides w
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 
@@ -24,6 +25,7 @@ from fedminmax.network.secure.masks import (
 )
 from fedminmax.network.secure.messages import (
     Ask,
+    Total,
     Traced,
     UnmaskAsk,
     Unmasked,
@@ -43,7 +45,6 @@ from fedminmax.network.secure.session import (
     roster_from_bytes,
 )
 from fedminmax.network.secure.shamir import SECRET_BYTES, SHARE_BYTES, deal, new_secret
-from fedminmax.network.site.journal import Journal, Total
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Question
 
@@ -74,6 +75,18 @@ class Joined:
         return self.roster.session.hex()
 
 
+class MaskJournal(Protocol):
+    """Where a site writes down its masks; both refuse what the site must not do."""
+
+    def allow_mask(self, session: str, question: Question, total: Total) -> None:
+        """Allow one mask for this attempt and write it down, or refuse it."""
+        ...
+
+    def allow_unmask(self, session: str, question: Question, total: Total) -> None:
+        """Allow this total and write it down, or refuse it."""
+        ...
+
+
 class SecureSite:
     """One site in one session.
 
@@ -89,7 +102,7 @@ class SecureSite:
         identity: Identity,
         authority: Authority,
         terms: Terms,
-        journal: Journal,
+        journal: MaskJournal,
     ) -> None:
         check_terms(terms)
         if identity.site not in terms.sites:

@@ -3,17 +3,17 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedminmax.network.server.transport import (
+from fedminmax.network.server.sites import Attendance
+from fedminmax.network.wire.endpoints import Endpoint
+from fedminmax.network.wire.site_rules import SiteRules
+from fedminmax.network.wire.transport import (
     CHECKS_UNTIL_GONE,
     MIN_SECONDS,
     NO_LIMITS,
     POLL_SECONDS,
     Answer,
-    Attendance,
     wait_for_all,
 )
-from fedminmax.network.wire.endpoints import Endpoint
-from fedminmax.network.wire.site_rules import SiteRules
 
 SECONDS_OF_A_LOOK = 2.0
 

@@ -7,6 +7,7 @@ answer, this attempt is abandoned, and the others are asked again with new masks
 gone after that, the others' shares give its seed.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +15,11 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from fedminmax.core.messages import NOT_ROUNDED, SumRounding
 from fedminmax.network.secure.fixed_point import Layout, WrongMasksError
 from fedminmax.network.secure.masks import mask_at, read_total, self_mask_key
 from fedminmax.network.secure.messages import (
+    Agreed,
     Ask,
     Traced,
     UnmaskAsk,
@@ -24,13 +27,16 @@ from fedminmax.network.secure.messages import (
     Upload,
     commitment,
     from_bytes,
+    question_digest,
     signed_upload,
     statement,
     to_bytes,
 )
 from fedminmax.network.secure.session import Roster, Terms, entry_from_bytes
 from fedminmax.network.secure.shamir import SECRET_BYTES, restore
-from fedminmax.network.server.transport import (
+from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.endpoints import SECURE, Endpoint, Question
+from fedminmax.network.wire.transport import (
     MIN_SECONDS,
     NO_LIMITS,
     POLL_SECONDS,
@@ -38,8 +44,6 @@ from fedminmax.network.server.transport import (
     gather,
     present_sites,
 )
-from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import SECURE, Endpoint, Question
 
 NO_FAILURES: Mapping[str, str] = MappingProxyType({})
 # Notes, before masks are taken off a total, of which question and over which sites it is.
@@ -54,11 +58,21 @@ class NoTotalError(RuntimeError):
         self.failures = failures
 
 
+def rounding_of(layout: Layout, sites: int) -> SumRounding:
+    """Return how far the numbers of a reply's total over so many sites may be off."""
+    exponents = {section.name: section.exponent for section in layout.sections}
+    names = ("group_loss", "step", "statistics")
+    if not exponents.keys() >= {*names}:
+        return NOT_ROUNDED
+    return SumRounding(*(math.ldexp(0.5 * sites, -exponents[name]) for name in names))
+
+
 @dataclass(frozen=True, eq=False)
 class MaskedTotal:
     """A total by section, the sites it is of, and why others are not in it.
 
-    ``late`` are those that did not answer in time; ``seconds`` is how long each answer took.
+    ``rounding`` is how far a reply's sums may be off. ``late`` are those that did not answer in
+    time; ``seconds`` is how long each answer took.
     ``bytes_in`` is the size of a site's messages, and ``bytes_out`` of what masks add to those
     that it gets.
     """
@@ -66,6 +80,7 @@ class MaskedTotal:
     values: Mapping[str, Any]
     sites: tuple[str, ...]
     _: KW_ONLY
+    rounding: SumRounding
     failures: Mapping[str, str]
     late: frozenset[str]
     seconds: Mapping[str, float]
@@ -136,7 +151,8 @@ class MaskedTotals:
         self,
         question: Question,
         payload: Mapping[str, object],
-        digest: bytes,
+        agreed: Agreed,
+        content: bytes = b"",
         *,
         layout: Layout,
         sites: Sequence[str],
@@ -148,7 +164,8 @@ class MaskedTotals:
         Args:
             question: what is asked; its attempt is counted here.
             payload: what the site's function is called with, besides the ``Ask``.
-            digest: the hash of all that is asked, as each site computes it for itself.
+            agreed: what all sites were told before.
+            content: what is asked about, as sites get it.
             layout: the answer's sections.
             sites: who is asked.
             least: how many of them must be in the total, if more than the threshold.
@@ -160,7 +177,7 @@ class MaskedTotals:
         """
         notes, least = Notes(), max(least, self._roster.terms.threshold)
         asked = [site for site in self._roster.sites if site in sites]
-        topic = question.topic
+        topic, digest = question.topic, question_digest(agreed, layout, content)
         while len(asked) >= least:
             ask = Ask(replace(topic, attempt=self._attempts[topic]), tuple(asked))
             self._attempts[topic] += 1
@@ -181,6 +198,7 @@ class MaskedTotals:
             return MaskedTotal(
                 values=values,
                 sites=ask.sites,
+                rounding=rounding_of(layout, len(ask.sites)),
                 failures=notes.failures,
                 late=frozenset(notes.late),
                 seconds=notes.seconds,
