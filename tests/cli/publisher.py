@@ -24,10 +24,8 @@ def published(publisher: Publisher) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             name = self.path.rsplit("/", 1)[-1]
-            content = (publisher.folder / name).read_bytes()
-            start = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-            body = content[start:]
-            self.send_response(206)
+            body = (publisher.folder / name).read_bytes()
+            self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             broken = name == publisher.broken_name

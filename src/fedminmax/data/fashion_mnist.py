@@ -13,9 +13,8 @@ import hashlib
 import os
 import urllib.request
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 
@@ -107,79 +106,12 @@ def _fault(content: bytes, digest: str, file: IdxFile, family: tuple[IdxFile, ..
 
 
 @dataclass(frozen=True)
-class RemoteFile:
-    """A published file: its address and its checksum."""
-
-    url: str
-    md5: str
-
-
-@dataclass(frozen=True)
 class Fetched:
     """Progress of a download in bytes; ``total`` is what the server announced, or 0."""
 
     name: str
     done: int
     total: int
-
-
-def download(remote: RemoteFile, path: Path) -> Generator[Fetched]:
-    """Download the file to ``path`` and yield the progress after each chunk.
-
-    A partial download is kept under another name and completed by the next call. The file gets its
-    final name only after it was verified.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".partial")
-    try:
-        yield from _fetch_rest(remote, beside)
-    except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
-        raise InputError(f"cannot download {remote.url} ({_reason(error)}); try again") from error
-    _check(remote, beside)
-    beside.replace(path)
-
-
-def _fetch_rest(remote: RemoteFile, beside: Path) -> Iterator[Fetched]:
-    there = beside.stat().st_size if beside.exists() else 0
-    # The address is the publisher's constant, or one chosen by the caller.
-    request = urllib.request.Request(remote.url, headers={"Range": f"bytes={there}-"})  # noqa: S310
-    try:
-        answer = urllib.request.urlopen(request, timeout=READ_TIMEOUT_SECONDS)  # noqa: S310
-    except urllib.error.HTTPError as error:
-        if there and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # nothing is missing: the checksum decides
-        raise
-    with answer:
-        # A server without range support sends everything from the start.
-        if answer.status != HTTPStatus.PARTIAL_CONTENT:
-            there = 0
-        announced = answer.headers.get("Content-Length")
-        total = there + int(announced) if announced else 0
-        with beside.open("ab" if there else "wb") as file:
-            while piece := answer.read(CHUNK_BYTES):
-                file.write(piece)
-                there += len(piece)
-                yield Fetched(remote.url.rsplit("/", 1)[-1], there, total)
-    if there < total:
-        raise InputError(
-            f"the download of {remote.url} stopped after {there} of {total} bytes; "
-            "try again to resume it"
-        )
-
-
-def _check(remote: RemoteFile, beside: Path) -> None:
-    """Remove a file that is not the published one, so that the next call does not resume it."""
-    # The published checksum detects damage in transit; it does not protect against forgery.
-    digest = hashlib.md5(beside.read_bytes(), usedforsecurity=False).hexdigest()
-    if digest != remote.md5:
-        beside.unlink()
-        raise InputError(
-            f"{remote.url} gave a file with MD5 {digest} instead of {remote.md5}; try again later"
-        )
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "reason", "")) or str(error) or type(error).__name__
 
 
 TRAIN_IMAGES = IdxFile(
@@ -203,13 +135,6 @@ TEST_LABELS = IdxFile(
     "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 )
 FILES = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
-# Of the .gz files, as the publisher's page gives them.
-PUBLISHED_MD5 = {
-    TRAIN_IMAGES.name: "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-    TRAIN_LABELS.name: "25c81989df183df01b3e8a0aad5dffbe",
-    TEST_IMAGES.name: "bef4ecab320f06d8554ea6380940ec79",
-    TEST_LABELS.name: "bb300cfdad3c16e7a12a480ee83cd310",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,11 +188,38 @@ def find_fashion_mnist(folders: list[Path], target: Path) -> Path | None:
 
 
 def download_fashion_mnist(folder: Path, publisher: str = PUBLISHER) -> Iterator[Fetched]:
-    """Download the files that are missing in the folder, and yield the progress."""
+    """Download the files that are missing in the folder, and yield the progress.
+
+    A file gets its name only after its content was verified.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     for file in FILES:
-        if find_idx_file(folder, file) is None:
-            remote = RemoteFile(f"{publisher}/{file.name}.gz", PUBLISHED_MD5[file.name])
-            yield from download(remote, folder / f"{file.name}.gz")
+        if find_idx_file(folder, file) is not None:
+            continue
+        path = folder / f"{file.name}.gz"
+        url, partial = f"{publisher}/{path.name}", path.with_name(f"partial-{path.name}")
+        try:
+            yield from _download(url, partial)
+            read_idx_file(partial, file, FILES)
+            partial.replace(path)
+        except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
+            reason = getattr(error, "reason", "") or str(error) or type(error).__name__
+            raise InputError(f"cannot download {url} ({reason}); try again") from error
+        except InputError as error:
+            raise InputError(f"{url} is not the published file ({error}); try again") from error
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _download(url: str, path: Path) -> Iterator[Fetched]:
+    # The address is the publisher's constant, or one chosen by the caller.
+    with urllib.request.urlopen(url, timeout=READ_TIMEOUT_SECONDS) as answer:  # noqa: S310
+        done, total = 0, int(answer.headers.get("Content-Length") or 0)
+        with path.open("wb") as file:
+            while piece := answer.read(CHUNK_BYTES):
+                file.write(piece)
+                done += len(piece)
+                yield Fetched(path.name.removeprefix("partial-"), done, total)
 
 
 def where_to_get_it(data_dir: Path | None) -> str:
