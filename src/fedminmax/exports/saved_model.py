@@ -26,7 +26,7 @@ from fedminmax.core.models import Mixture, linear_or_mlp, single_model
 from fedminmax.data.tables.encode import encode_features
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
 from fedminmax.data.tables.parse_rows import parse_features
-from fedminmax.data.tables.read_file import Table, table_from
+from fedminmax.data.tables.read_file import FileTable, table_from
 from fedminmax.metrics.score_rows import predictions
 
 MODEL_FILE = "model.safetensors"
@@ -66,13 +66,13 @@ class SavedModel:
         """The numbers of the groups that had too few training rows to be trained for."""
         return tuple(map(self.encoding.groups.index, self.encoding.small_groups))
 
-    def table(self, data: Any) -> Table:
+    def table(self, data: Any) -> FileTable:
         """Read a file, or take a data frame or a dict of columns."""
         return table_from(data, self.encoding.schema.feature_columns, self.format)
 
     def encode(self, data: Any) -> Tensor:
         """Return a table's encoded features [rows, features], in float32."""
-        table = data if isinstance(data, Table) else self.table(data)
+        table = data if isinstance(data, FileTable) else self.table(data)
         return encode_features(parse_features(table, self.encoding.schema), self.encoding)
 
     def predict_proba(self, data: Any) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ import polars as pl
 from fedminmax.config.read import read_config
 from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
-from fedminmax.data.tables.read_file import Table
+from fedminmax.data.tables.read_file import FileTable
 
 NORTH = """age,sex,ward,smoker,ill
 30,Female,a,yes,no
@@ -56,10 +56,10 @@ SCHEMA = Schema(
 )
 
 
-def table_of(columns: Mapping[str, Sequence[object]], source: str = "north.csv") -> Table:
+def table_of(columns: Mapping[str, Sequence[object]], source: str = "north.csv") -> FileTable:
     """A table as if it had been read from a file."""
     frame = pl.DataFrame(columns, strict=False)
-    return Table(source, frame, pl.Series(range(1, len(frame) + 1), dtype=pl.Int64))
+    return FileTable(source, frame, pl.Series(range(1, len(frame) + 1), dtype=pl.Int64))
 
 
 def write_files(folder: Path, **texts: str) -> None:

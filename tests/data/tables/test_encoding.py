@@ -25,7 +25,7 @@ from fedminmax.data.tables.encoding import (
     encoding_from_json,
 )
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_features, parse_rows
-from fedminmax.data.tables.read_file import Table
+from fedminmax.data.tables.read_file import FileTable
 from fedminmax.data.tables.site_summary import SiteSummary, summarise
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import SCHEMA, table_of
@@ -42,13 +42,13 @@ row = st.tuples(
 tables = st.lists(row, min_size=1, max_size=30)
 
 
-def table_from(rows: list[tuple[object, ...]]) -> Table:
+def table_from(rows: list[tuple[object, ...]]) -> FileTable:
     kinds = {
         "age": pl.Float64, "ward": pl.String, "smoker": pl.Boolean, "sex": pl.String,
         "ill": pl.String,
     }  # fmt: skip
     frame = pl.DataFrame(rows, schema=kinds, orient="row")
-    return Table("t.csv", frame, pl.Series(range(1, len(frame) + 1), dtype=pl.Int64))
+    return FileTable("t.csv", frame, pl.Series(range(1, len(frame) + 1), dtype=pl.Int64))
 
 
 def encoding_of(parts: list[ParsedRows], schema: Schema = SCHEMA) -> Encoding:

@@ -14,7 +14,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted
 from fedminmax.data.tables.parse_columns import Column, parse_numbers, read_values
-from fedminmax.data.tables.read_file import Table
+from fedminmax.data.tables.read_file import FileTable
 
 GroupKey = tuple[str | None, ...]
 
@@ -31,7 +31,7 @@ OTHER_VALUE = " other"
 UNSPECIFIC_VALUES = ("true", "false", "yes", "no")
 
 
-def parse_groups(table: Table, schema: Schema) -> tuple[NDArray[np.int64], list[GroupKey]]:
+def parse_groups(table: FileTable, schema: Schema) -> tuple[NDArray[np.int64], list[GroupKey]]:
     """Return each row's position in the list of keys, or LEFT_OUT; keys have no order."""
     values = pl.DataFrame([_labels(table, entry, schema) for entry in schema.protected])
     missing = values.select(pl.any_horizontal(pl.all().is_null())).to_series()
@@ -76,7 +76,7 @@ def check_listed(
             )
 
 
-def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
+def _labels(table: FileTable, protected: Protected, schema: Schema) -> pl.Series:
     """Return the value or band of each row, named like the column."""
     if not protected.edges:
         values = read_values(table, protected.column, schema, protected.values)

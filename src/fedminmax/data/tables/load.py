@@ -36,7 +36,7 @@ from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.groups import GroupKey, check_listed, group_name
 from fedminmax.data.tables.odd_rows import shown_here, without_rows
 from fedminmax.data.tables.site_summary import SiteSummary, summarise
-from fedminmax.data.tables.sources import ListedRows, Part, SourceRows, hold_out, read_source
+from fedminmax.data.tables.sources import ListedRows, OwnedRows, SourceRows, hold_out, read_source
 
 
 def size_warnings(
@@ -143,9 +143,13 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
     test_files = [read_source(source, config.for_measuring) for source in config.test]
     for part in (part for file in training_files for part in file.parts):
         check_listed(part.rows.group, part.rows.group_keys, config.schema, part.source)
-    split = [_hold_out(part, config) for file in training_files for part in file.parts]
-    pairs = [_set_aside(train, config) for train, _ in split]
-    training, set_aside = ([pair[place] for pair in pairs] for place in (0, 1))
+    split = [
+        _take_out(part, config.held_out, config, Purpose.FOLDS, by_row=config.privacy is not None)
+        for file in training_files
+        for part in file.parts
+    ]
+    pairs = [_take_out(train, config.validation, config, Purpose.VALIDATION) for train, _ in split]
+    training, set_aside = ([pair[index] for pair in pairs] for index in (0, 1))
     tested = [part for file in test_files for part in file.parts]
     tested += [test for _, test in split if len(test.rows)]
     summaries = [summarise(part.rows, config.schema) for part in training]
@@ -203,7 +207,7 @@ def _check_test_files(config: TableConfig) -> None:
 
 def _data_warnings(
     files: Sequence[SourceRows],
-    training: Sequence[Part],
+    training: Sequence[OwnedRows],
     summaries: Sequence[SiteSummary],
     schema: Schema,
 ) -> list[str]:
@@ -221,42 +225,27 @@ def _data_warnings(
     ]
 
 
-def _listed(share: float, parts: Sequence[Part]) -> ListedRows:
+def _listed(share: float, parts: Sequence[OwnedRows]) -> ListedRows:
     return ListedRows(share, {part.owner: part.rows.numbers for part in parts if len(part.rows)})
 
 
-def _hold_out(part: Part, config: TableConfig) -> tuple[Part, Part]:
-    by_row = config.privacy is not None
-    train, test = hold_out(
-        part.rows, config.held_out, seed=config.seed, site=part.owner, by_row=by_row
+def _take_out(
+    part: OwnedRows, share: float, config: TableConfig, purpose: Purpose, *, by_row: bool = False
+) -> tuple[OwnedRows, OwnedRows]:
+    """Split a site's rows into those that stay and those that are held out or set aside."""
+    kept, taken = hold_out(
+        part.rows, share, seed=config.seed, site=part.owner, purpose=purpose, by_row=by_row
     )
-    return (
-        Part(
-            part.source,
-            part.owner,
-            part.rows.take(train) if len(test) else part.rows,
-            part.left_out,
-        ),
-        Part(part.source, part.owner, part.rows.take(test), 0),
-    )
+    left = replace(part, rows=part.rows.take(kept)) if len(taken) else part
+    return left, replace(part, rows=part.rows.take(taken), left_out=0)
 
 
-def _set_aside(part: Part, config: TableConfig) -> tuple[Part, Part]:
-    """Split a site's training rows into training and validation rows."""
-    rows = part.rows
-    train, own = hold_out(
-        rows, config.validation, seed=config.seed, site=part.owner, purpose=Purpose.VALIDATION
-    )
-    left = replace(part, rows=rows.take(train)) if len(own) else part
-    return left, replace(part, rows=rows.take(own), left_out=0)
-
-
-def _validation_note(parts: Sequence[Part]) -> list[str]:
+def _validation_note(parts: Sequence[OwnedRows]) -> list[str]:
     rows = sum(len(part.rows) for part in parts)
     return [f"{rows:,} rows are set aside to choose the round (validation)"] if rows else []
 
 
-def _person_note(parts: Sequence[Part], config: TableConfig) -> list[str]:
+def _person_note(parts: Sequence[OwnedRows], config: TableConfig) -> list[str]:
     """Note that rows of a person stay together, and what that does not change."""
     owned = [part.rows.person for part in parts if part.rows.person is not None]
     rows = sum(map(len, owned))
@@ -271,12 +260,12 @@ def _person_note(parts: Sequence[Part], config: TableConfig) -> list[str]:
     return [note]
 
 
-def _encoded(part: Part, encoding: Encoding) -> OwnedExamples:
+def _encoded(part: OwnedRows, encoding: Encoding) -> OwnedExamples:
     examples = encode(part.rows, encoding, part.source)
     return OwnedExamples(part.owner, examples, part.left_out, merged_numbers(part.rows, encoding))
 
 
-def _group_counts(parts: Sequence[Part]) -> Counter[GroupKey]:
+def _group_counts(parts: Sequence[OwnedRows]) -> Counter[GroupKey]:
     counts: Counter[GroupKey] = Counter()
     for part in parts:
         for place, count in enumerate(np.bincount(part.rows.group).tolist()):
@@ -299,7 +288,7 @@ def _encoding_notes(encoding: Encoding, total: SiteSummary) -> list[str]:
     return notes + [f"class '{name}' has no training row" for name in absent]
 
 
-def _left_out_note(parts: Sequence[Part]) -> list[str]:
+def _left_out_note(parts: Sequence[OwnedRows]) -> list[str]:
     counts: Counter[str] = Counter()
     for part in parts:
         counts[part.owner] += part.left_out

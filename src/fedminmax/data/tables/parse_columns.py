@@ -24,7 +24,7 @@ from fedminmax.data.tables.notation import (
     with_plain_numbers,
     without_unit,
 )
-from fedminmax.data.tables.read_file import MICROSECONDS_PER_DAY, Table
+from fedminmax.data.tables.read_file import MICROSECONDS_PER_DAY, FileTable
 
 # Up to here every whole number is exactly representable as a float.
 MAX_WHOLE = 2.0**53
@@ -82,7 +82,7 @@ def text_of(raw: pl.Series, missing_values: Sequence[str]) -> pl.Series:
 
 
 def parse_numbers(
-    table: Table, column: Column, missing_values: Sequence[str]
+    table: FileTable, column: Column, missing_values: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return one number per row, NaN if it is missing."""
     raw = table.frame[column.name]
@@ -203,7 +203,9 @@ def texts_of(raw: pl.Series) -> pl.Series:
     return as_whole.zip_with(whole.fill_null(value=False), numbers.cast(pl.String))
 
 
-def read_values(table: Table, column: str, schema: Schema, known: Sequence[str] = ()) -> pl.Series:
+def read_values(
+    table: FileTable, column: str, schema: Schema, known: Sequence[str] = ()
+) -> pl.Series:
     """Return a column by value, spelled as in ``known``; null if it is missing."""
     texts = with_plain_numbers(texts_of(table.frame[column]), table.format)
     found = spellings(texts, schema.missing_of(column))

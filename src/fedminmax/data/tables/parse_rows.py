@@ -19,7 +19,7 @@ from fedminmax.data.tables.parse_columns import (
     read_values,
     text_of,
 )
-from fedminmax.data.tables.read_file import Table
+from fedminmax.data.tables.read_file import FileTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class ParsedRows:
         )
 
 
-def parse_rows(table: Table, schema: Schema) -> ParsedRows:
+def parse_rows(table: FileTable, schema: Schema) -> ParsedRows:
     """Read all columns of the schema; an error names the first invalid value."""
     table.require(schema.columns, "which the configuration names")
     group, keys = parse_groups(table, schema)
@@ -93,7 +93,7 @@ def parse_rows(table: Table, schema: Schema) -> ParsedRows:
     )
 
 
-def _parse_persons(table: Table, schema: Schema) -> NDArray[np.uint64] | None:
+def _parse_persons(table: FileTable, schema: Schema) -> NDArray[np.uint64] | None:
     if schema.person_column is None:
         return None
     values = read_values(table, schema.person_column, schema)
@@ -107,7 +107,7 @@ def _parse_persons(table: Table, schema: Schema) -> NDArray[np.uint64] | None:
     return np.array([number_of_name(name) for name in names.tolist()], np.uint64)[places]
 
 
-def parse_features(table: Table, schema: Schema) -> FeatureRows:
+def parse_features(table: FileTable, schema: Schema) -> FeatureRows:
     """Read only the features, which is all that a prediction needs."""
     table.require(schema.feature_columns, "which is a feature")
     quantities: dict[str, NDArray[np.float64]] = {}
@@ -126,7 +126,7 @@ def parse_features(table: Table, schema: Schema) -> FeatureRows:
 
 
 def _parse_category(
-    table: Table, feature: Feature, schema: Schema
+    table: FileTable, feature: Feature, schema: Schema
 ) -> tuple[NDArray[np.int32], list[OddRows]]:
     values = read_values(table, feature.column, schema, feature.categories)
     found = _positions(values, feature.categories)
@@ -145,7 +145,7 @@ def _positions(text: pl.Series, known: tuple[str, ...]) -> pl.Series:
     return text.cast(pl.Enum(known), strict=False).to_physical().cast(pl.Int32)
 
 
-def _parse_target(table: Table, schema: Schema) -> NDArray[np.int64] | NDArray[np.float64]:
+def _parse_target(table: FileTable, schema: Schema) -> NDArray[np.int64] | NDArray[np.float64]:
     target = schema.target
     if target.is_quantity:
         values = text_of(table.frame[target.column], schema.missing_of(target.column))
@@ -163,7 +163,7 @@ def _parse_target(table: Table, schema: Schema) -> NDArray[np.int64] | NDArray[n
     return _parse_classes(table, values, target)
 
 
-def _parse_classes(table: Table, text: pl.Series, target: Target) -> NDArray[np.int64]:
+def _parse_classes(table: FileTable, text: pl.Series, target: Target) -> NDArray[np.int64]:
     found = _positions(text, target.classes)
     if found.null_count():
         position, row = table.first_row(found.is_null())

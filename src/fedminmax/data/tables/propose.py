@@ -35,7 +35,7 @@ from fedminmax.data.tables.notation import (
 )
 from fedminmax.data.tables.parse_columns import text_of, texts_of
 from fedminmax.data.tables.read_file import (
-    Table,
+    FileTable,
     found_encoding,
     is_plain,
     name_without_ending,
@@ -181,7 +181,7 @@ def site_names(paths: Sequence[Path]) -> dict[str, Path]:
     raise InputError(f"{twice} is given twice, so two sites have one name; give each file once")
 
 
-def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> Table:
+def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> FileTable:
     """Read a file, and detect the parts of its format that the user did not give."""
     given = check_format(changes.apply(PLAIN), "the command's")
     if changes.encoding is None:
@@ -200,7 +200,7 @@ def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> Table:
     return replace(table, format=replace(found, delimiter=given.delimiter, own_dates=False))
 
 
-def _pooled(tables: Sequence[Table], column: str, choices: InitChoices) -> pl.Series:
+def _pooled(tables: Sequence[FileTable], column: str, choices: InitChoices) -> pl.Series:
     """Return the column of all files, by value unless it has too many values for a list."""
     pooled = pl.concat([plain_texts(table, column) for table in tables]).alias(column)
     if pooled.n_unique() > MAX_LISTED_VALUES:
@@ -222,7 +222,7 @@ def _pooled(tables: Sequence[Table], column: str, choices: InitChoices) -> pl.Se
     return pooled.replace_strict(spelling, default=None, return_dtype=pl.String)
 
 
-def _check_spellings(tables: Sequence[Table], column: str) -> None:
+def _check_spellings(tables: Sequence[FileTable], column: str) -> None:
     texts = pl.concat(
         [with_plain_numbers(texts_of(table.frame[column]), table.format) for table in tables]
     )
@@ -268,7 +268,7 @@ def _check_groups(protected: Sequence[Protected], minimum: int) -> None:
             )
 
 
-def _check_classes(target: Target, tables: Sequence[Table]) -> None:
+def _check_classes(target: Target, tables: Sequence[FileTable]) -> None:
     if len(target.classes) > MAX_CATEGORIES:
         raise InputError(
             f"target '{target.column}' has {len(target.classes):,} different values that are not "
@@ -284,13 +284,13 @@ def _check_classes(target: Target, tables: Sequence[Table]) -> None:
     )
 
 
-def plain_texts(table: Table, column: str) -> pl.Series:
+def plain_texts(table: FileTable, column: str) -> pl.Series:
     """Return a column as texts, with numbers and dates in plain notation."""
     text = text_of(table.frame[column], PROPOSED_MISSING_VALUES)
     return with_iso_dates(with_plain_numbers(text, table.format), table.format)
 
 
-def common_columns(tables: Sequence[Table]) -> tuple[list[str], dict[str, list[str]]]:
+def common_columns(tables: Sequence[FileTable]) -> tuple[list[str], dict[str, list[str]]]:
     """Return the columns of all files, and the files of each of the other columns.
 
     Names that differ only in letter case or spaces are refused: nobody wants to lose such a column.
@@ -320,7 +320,7 @@ def partial_note(partial: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"columns that some files lack are not used: {first_few(named)}"]
 
 
-def codes_note(tables: Sequence[Table], features: Mapping[str, Guess]) -> list[str]:
+def codes_note(tables: Sequence[FileTable], features: Mapping[str, Guess]) -> list[str]:
     """Name numbers that may be codes, the word that makes them categories, and lost zeros."""
     columns = [column for column, guess in features.items() if guess.may_be_codes]
     if not columns:
@@ -342,12 +342,12 @@ def codes_note(tables: Sequence[Table], features: Mapping[str, Guess]) -> list[s
     return notes
 
 
-def _leading_zeros(table: Table, column: str) -> bool:
+def _leading_zeros(table: FileTable, column: str) -> bool:
     texts = text_of(table.frame[column], PROPOSED_MISSING_VALUES)
     return bool(texts.str.contains(LEADING_ZERO).any())
 
 
-def check_strays(tables: Sequence[Table], pooled: pl.Series, what: str, fix: str) -> None:
+def check_strays(tables: Sequence[FileTable], pooled: pl.Series, what: str, fix: str) -> None:
     """Refuse numbers that hardly occur in a column of two others, with their rows."""
     strays, column = stray_values(pooled), pooled.name
     if not strays:
@@ -362,7 +362,7 @@ def check_strays(tables: Sequence[Table], pooled: pl.Series, what: str, fix: str
 
 
 def rare_classes(
-    tables: Sequence[Table], pooled: pl.Series, target: Target, minimum: int
+    tables: Sequence[FileTable], pooled: pl.Series, target: Target, minimum: int
 ) -> tuple[str, ...]:
     """Say which classes have so few rows that they may be typos."""
     if target.is_quantity:
@@ -376,7 +376,7 @@ def rare_classes(
     )
 
 
-def _rows_with(tables: Sequence[Table], column: str, values: Sequence[str]) -> str:
+def _rows_with(tables: Sequence[FileTable], column: str, values: Sequence[str]) -> str:
     """Say in which rows of which files a column has one of these values, the first few of many."""
     rows = [
         f"{table.source} row {row}"

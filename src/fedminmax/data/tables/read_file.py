@@ -40,7 +40,7 @@ PLAIN_KINDS, TIMES = "biuf", "M"
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class FileTable:
     """The rows of a file; ``row_numbers`` count from 1, without the header.
 
     ``odd`` rows may be damaged. ``format`` defines how texts are parsed as numbers and dates.
@@ -105,7 +105,7 @@ def name_without_ending(path: Path) -> str:
     return Path(path.stem).stem if path.suffix.lower() == GZIP_SUFFIX else path.stem
 
 
-def read_table(path: Path, wanted: Sequence[str], file_format: FileFormat = PLAIN) -> Table:
+def read_table(path: Path, wanted: Sequence[str], file_format: FileFormat = PLAIN) -> FileTable:
     """Read a file; ``wanted`` columns decide between delimiters."""
     check_path(path)
     try:
@@ -183,14 +183,14 @@ def _numbered(
     file_format: FileFormat,
     rows: pl.Series | None = None,
     odd: tuple[OddRows, ...] = (),
-) -> Table:
+) -> FileTable:
     if len(frame) == 0:
         raise InputError(f"{path} has a header but no rows; add rows or remove the file")
     every = pl.Series("row", range(1, len(frame) + 1), pl.Int64)
-    return Table(str(path), frame, every if rows is None else rows, odd, file_format)
+    return FileTable(str(path), frame, every if rows is None else rows, odd, file_format)
 
 
-def _read_csv(path: Path, wanted: Sequence[str], file_format: FileFormat) -> Table:
+def _read_csv(path: Path, wanted: Sequence[str], file_format: FileFormat) -> FileTable:
     content = to_utf8(path, _content(path), file_format.encoding)
     if b"\r" in content and b"\n" not in content.rstrip():
         # The line ends of old Macs; the last one may be another.
@@ -343,7 +343,7 @@ def _refuse_long_row(path: Path, content: bytes, delimiter: str, width: int) -> 
                 )
 
 
-def table_from(data: Any, wanted: Sequence[str], file_format: FileFormat = PLAIN) -> Table:
+def table_from(data: Any, wanted: Sequence[str], file_format: FileFormat = PLAIN) -> FileTable:
     """Return the rows as a table; ``wanted`` columns decide between delimiters of a file.
 
     >>> table_from({"age": [30, 41]}, ["age"]).title
@@ -354,7 +354,7 @@ def table_from(data: Any, wanted: Sequence[str], file_format: FileFormat = PLAIN
     frame = _frame(data)
     if len(frame) == 0:
         raise InputError(f"{SOURCE} has no rows; give at least one")
-    return Table(SOURCE, frame, pl.Series("row", range(1, len(frame) + 1), pl.Int64))
+    return FileTable(SOURCE, frame, pl.Series("row", range(1, len(frame) + 1), pl.Int64))
 
 
 def _frame(data: Any) -> pl.DataFrame:

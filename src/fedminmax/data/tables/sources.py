@@ -35,13 +35,13 @@ from fedminmax.data.tables.odd_rows import (
 )
 from fedminmax.data.tables.parse_columns import read_values
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
-from fedminmax.data.tables.read_file import Table, name_without_ending, read_table
+from fedminmax.data.tables.read_file import FileTable, name_without_ending, read_table
 
 HELD_OUT_FILE = "held_out.json"
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class OwnedRows:
     """The rows of one owner that are used, and the number of those that are not."""
 
     source: str
@@ -54,7 +54,7 @@ class Part:
 class SourceRows:
     """All parts of one file, its unused columns, and rows that need attention."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[OwnedRows, ...]
     unused_columns: tuple[str, ...]
     odd: tuple[OddRows, ...]
 
@@ -117,7 +117,7 @@ def read_file_rows(source: Source, schema: Schema, column: str | None) -> Source
     return SourceRows(owned, unused, (*rows.features.odd, *odd))
 
 
-def _odd_numbers(table: Table, column: str, values: NDArray[np.float64]) -> list[OddRows]:
+def _odd_numbers(table: FileTable, column: str, values: NDArray[np.float64]) -> list[OddRows]:
     """Refuse rows that are too far from all others; return those that are far or share a code."""
     far, too_far = outlier_rows(values)
     if too_far.any():
@@ -146,7 +146,7 @@ def _odd_numbers(table: Table, column: str, values: NDArray[np.float64]) -> list
     ]
 
 
-def _split(table: Table, rows: ParsedRows, column: str, schema: Schema) -> Iterator[Part]:
+def _split(table: FileTable, rows: ParsedRows, column: str, schema: Schema) -> Iterator[OwnedRows]:
     """Yield each site's rows, in the order of the sites' names."""
     table.require([column], "which [data] names as the site column")
     owners = read_values(table, column, schema)
@@ -162,12 +162,12 @@ def _split(table: Table, rows: ParsedRows, column: str, schema: Schema) -> Itera
         yield _part(table, name, rows.take(own))
 
 
-def _part(table: Table, owner: str, rows: ParsedRows) -> Part:
+def _part(table: FileTable, owner: str, rows: ParsedRows) -> OwnedRows:
     taking_part = rows.group != LEFT_OUT
     if taking_part.all():
-        return Part(table.source, owner, rows, 0)
+        return OwnedRows(table.source, owner, rows, 0)
     kept = rows.take(np.flatnonzero(taking_part))
-    return Part(table.source, owner, kept, len(rows) - len(kept))
+    return OwnedRows(table.source, owner, kept, len(rows) - len(kept))
 
 
 def hold_out(
