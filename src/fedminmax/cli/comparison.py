@@ -50,13 +50,13 @@ def compare(data: str, study: Study, options: argparse.Namespace) -> None:
     call = Call(folder, options.budget, as_json=options.json, status_only=options.status)
     length = Length(options.rounds, options.local_rounds, options.fast_rounds)
     plans = plan_comparison(entries, options.settings, range(options.seeds), length, study.config)
-    own = {"data": data, "common": common} | asdict(study.config)
+    identity = {"data": data, "common": common} | asdict(study.config)
     if call.status_only:
-        print_status(plans, own, call)
+        print_status(plans, identity, call)
         return
     shown = Reveals.SUMS if options.sums_only else Reveals.OWN_VECTOR
     plans, skipped = _usable(plans, check_comparison(study, plans, shown), options.methods)
-    claim_folder(folder, {"version": __version__} | own)
+    claim_folder(folder, {"version": __version__} | identity)
     ticks = finish_comparison(study, plans, folder, call.budget or math.inf)
     missing = show_ticks(f"compare {data}", ticks, plans, call)
     labels = list(dict.fromkeys(plan.title for plan in plans))
@@ -70,7 +70,7 @@ def compare(data: str, study: Study, options: argparse.Namespace) -> None:
         *comparison_notes([*skipped, *reasons], options.seeds, missing - len(failed)),
         *notes_on_convergence([row.converged for row in rows]),
     ]
-    _write(rows, notes, own, folder)
+    _write(rows, notes, identity, folder)
     _print(rows, notes, call, data)
     if failed:
         raise DivergedError(f"{len(failed)} of {len(plans)} runs failed; the others are above")

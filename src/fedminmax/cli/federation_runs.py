@@ -85,7 +85,7 @@ def follow(events: Generator[Event], plan: NetworkPlan) -> None:
     """
     shown = -1
     warned: set[str] = set()
-    before = [sum(run.rounds for run in plan.runs[:place]) for place in range(len(plan.runs))]
+    before = [sum(run.rounds for run in plan.runs[:number]) for number in range(len(plan.runs))]
     work = sum(run.rounds for run in plan.runs)
     with closing(events), display("federation", work) as bars:
         for event in events:
@@ -123,8 +123,8 @@ def _show(bars: Display, plan: NetworkPlan, live: LiveRound) -> None:
 def _warnings(entry: RoundRecord, groups: Sequence[str]) -> Iterator[str]:
     for reason in entry.sites.refused.values():
         yield f"continues without it: {reason}"
-    for place in entry.unseen:
-        yield f"no site that answered has group '{groups[place]}': its weight is kept"
+    for group in entry.unseen:
+        yield f"no site that answered has group '{groups[group]}': its weight is kept"
 
 
 def run_federation(options: argparse.Namespace) -> None:
@@ -178,27 +178,27 @@ def _open_and_finish(folder: Path, record: FederationRecord, wait: float) -> Non
 
 def _finish(folder: Path, record: FederationRecord, wait: float) -> None:
     config = record.read_config()
-    place = folder / PLACE
+    network_folder = folder / PLACE
     if read_results(folder) is None:
         coordinator = _coordinator(folder, record, wait)
         plan = plan_of(record, config)
         try:
             say_what_protects(plan)
-            follow(coordinator.run(plan, place), plan)
+            follow(coordinator.run(plan, network_folder), plan)
         except KeyboardInterrupt:
             say(
                 f"the run continues at the server; 'fedminmax federation resume {folder}' follows "
                 f"it, 'fedminmax federation stop {folder}' ends it"
             )
             raise
-        collect_network_run(place / RESULTS, plan, config, folder)
+        collect_network_run(network_folder / RESULTS, plan, config, folder)
     print_finished(folder)
 
 
 def print_finished(folder: Path) -> None:
     """Print the table of a finished run and its baseline."""
     results = [read_results(folder), read_results(folder / BASELINE_FOLDER)]
-    print_trained(folder, [own for own in results if own is not None])
+    print_trained(folder, [model for model in results if model is not None])
 
 
 def _coordinator(folder: Path, record: FederationRecord, wait: float) -> Coordinator:
@@ -241,12 +241,12 @@ def _check_same_tables(folder: Path, config: TableConfig) -> None:
 
 def _digest_of_tables(config: TableConfig) -> str:
     """Return a digest of all files, with whose they are."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for source in (*config.training, *config.test):
-        found.update(
+        digest.update(
             f"{source.owner}:{hashlib.sha256(source.path.read_bytes()).hexdigest()}".encode()
         )
-    return found.hexdigest()[:16]
+    return digest.hexdigest()[:16]
 
 
 def _with_masks_if_possible(folder: Path, record: FederationRecord) -> FederationRecord:
@@ -297,8 +297,8 @@ def _settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
             sites[part.owner] = SiteSettings(data, owner=part.owner, site_column=config.site_column)
     # A federation of one site is the user's own choice here.
     minimum = min(MINIMUM_SITES, len(sites))
-    own = [replace(settings, minimum_sites=minimum) for settings in sites.values()]
+    settings_of = [replace(settings, minimum_sites=minimum) for settings in sites.values()]
     names = [plain_name(site).lower() for site in sites]
     if len({*names, "", "server", "localhost"}) < len(names) + 3:
         names = [f"site-{number}" for number in range(1, len(names) + 1)]
-    return dict(zip(names, own, strict=True))
+    return dict(zip(names, settings_of, strict=True))

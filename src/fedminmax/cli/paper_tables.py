@@ -151,8 +151,8 @@ def _is_run(plan: RunPlan, fedminmax: list[RunPlan]) -> bool:
 
 def _compare(study: Study, plans: list[RunPlan], call: Call) -> None:
     """Compare the first rounds in all settings of FedMinMax that no earlier call has compared."""
-    found = read_one_trajectory(call.folder)
-    new = plans_to_compare(plans, found)
+    earlier = read_one_trajectory(call.folder)
+    new = plans_to_compare(plans, earlier)
     if not new:
         return
     steps = len(new) * ROUNDS_TO_COMPARE * len(PRECISIONS)
@@ -160,7 +160,7 @@ def _compare(study: Study, plans: list[RunPlan], call: Call) -> None:
         for done, comparison in compare_first_rounds(study, new, ROUNDS_TO_COMPARE):
             bars.show_work(done)
             if comparison is not None:
-                write_one_trajectory(call.folder, merged(found, comparison))
+                write_one_trajectory(call.folder, merged(earlier, comparison))
 
 
 def _report(

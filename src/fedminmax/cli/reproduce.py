@@ -143,7 +143,7 @@ def _add_shared(
 
     def add(name: str, kind: Any, metavar: str, text: str) -> None:
         """Add an option whose default may depend on --quick, and is said behind its text."""
-        value, other = (_shown(getattr(own, name)) for own in (full, quick))
+        value, other = (_shown(getattr(defaults, name)) for defaults in (full, quick))
         usual = value if value == other else f"{value}; quick: {other}"
         option, text = f"--{name.replace('_', '-')}", texts.get(name, text)
         parser.add_argument(option, type=kind, metavar=metavar, help=f"{text} ({usual})")

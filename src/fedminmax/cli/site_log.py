@@ -45,23 +45,24 @@ def show_log(options: argparse.Namespace) -> None:
     ]
     entries = [entry for entry in everything if run in (None, entry.run)]
     if run is not None and not entries:
-        known = ", ".join(dict.fromkeys(entry.run for entry in everything if entry.run)) or "none"
-        raise InputError(f"the log of {site} has no run '{run}'; its runs: {known}")
+        runs = ", ".join(dict.fromkeys(entry.run for entry in everything if entry.run)) or "none"
+        raise InputError(f"the log of {site} has no run '{run}'; its runs: {runs}")
     totals = totals_of(entries)
-    spent = [own for own in read_ledger(kit / KEPT_FOLDER / SPENT_FILE) if run in (None, own.run)]
+    ledger = read_ledger(kit / KEPT_FOLDER / SPENT_FILE)
+    spent = [entry for entry in ledger if run in (None, entry.run)]
     if options.json:
         for entry in entries:
             print(json.dumps(entry.as_json()))
         budget = [
-            {name: getattr(own, name) for name in ("run", "unit", "epsilon", "delta")}
-            for own in spent
+            {name: getattr(entry, name) for name in ("run", "unit", "epsilon", "delta")}
+            for entry in spent
         ]
         print(json.dumps({"totals": asdict(totals) | {"budget": budget}}))
         return
     console = wide_console()
-    for own in _newest_run_last(entries):
-        title = f"Messages that left {site}: {own[0].run or NO_RUN}"
-        lines = [_cells(entry) for entry in own]
+    for lines_of_run in _newest_run_last(entries):
+        title = f"Messages that left {site}: {lines_of_run[0].run or NO_RUN}"
+        lines = [_cells(entry) for entry in lines_of_run]
         print_table(console, title, HEADERS, lines, names=2, sentences=1)
     text = f"{_sentence(site, totals)} {_budget(spent)}" if entries else _sentence(site, totals)
     console.print(text, soft_wrap=False)
@@ -89,8 +90,8 @@ def _newest_run_last(entries: Sequence[Entry]) -> list[list[Entry]]:
     runs: dict[str, list[Entry]] = {}
     for entry in entries:
         runs.setdefault(entry.run, []).append(entry)
-    last = {entry.run: place for place, entry in enumerate(entries)}
-    return sorted(runs.values(), key=lambda own: last[own[0].run])
+    last = {entry.run: number for number, entry in enumerate(entries)}
+    return sorted(runs.values(), key=lambda lines: last[lines[0].run])
 
 
 def _cells(entry: Entry) -> list[str]:
@@ -131,7 +132,7 @@ def _budget(spent: Sequence[Spent]) -> str:
     if not spent:
         return "No privacy budget was spent: the numbers have no noise."
     runs = "; ".join(
-        f"run {own.run}: epsilon {own.epsilon:g}, delta {own.delta:g}, unit {own.unit}"
-        for own in spent
+        f"run {entry.run}: epsilon {entry.epsilon:g}, delta {entry.delta:g}, unit {entry.unit}"
+        for entry in spent
     )
     return f"Privacy budget spent: {runs}."

@@ -99,9 +99,11 @@ def print_status(plans: Sequence[RunPlan], config: Mapping[str, object], call: C
 
 def _summary(statuses: list[RunStatus], left: list[float | None]) -> str:
     finished = sum(status.finished for status in statuses)
-    known = [rest for rest in left if rest is not None]
+    estimates = [rest for rest in left if rest is not None]
     total = (
-        duration_text(sum(known)) if len(known) == len(left) else "unknown before the first round"
+        duration_text(sum(estimates))
+        if len(estimates) == len(left)
+        else "unknown before the first round"
     )
     return f"{finished} of {len(statuses)} runs are finished; time left: {total}."
 
@@ -142,13 +144,13 @@ def fashion_mnist(data_dir: Path | None) -> FashionMnist:
     if data_dir is not None and data_dir.exists() and not data_dir.is_dir():
         raise InputError(f"{data_dir} is a file; give the folder of the four files as --data-dir")
     target = data_dir or cache_folder()
-    found = find_fashion_mnist(folders_to_search(data_dir), target)
-    if found is None:
+    folder = find_fashion_mnist(folders_to_search(data_dir), target)
+    if folder is None:
         _download(target, data_dir)
-        found = target
-    elif data_dir is not None and data_dir not in (found, found.parent):
-        say(f"{data_dir} has no FashionMNIST; using {found}")
-    return load_fashion_mnist(found)
+        folder = target
+    elif data_dir is not None and data_dir not in (folder, folder.parent):
+        say(f"{data_dir} has no FashionMNIST; using {folder}")
+    return load_fashion_mnist(folder)
 
 
 def _download(folder: Path, data_dir: Path | None) -> None:

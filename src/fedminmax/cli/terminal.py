@@ -81,8 +81,8 @@ def print_table(
     """
     headers, lines = [printable(header) for header in headers], _printable_lines(lines)
     widths = [
-        max(cell_len(header), *(cell_len(line[place]) for line in lines), 1)
-        for place, header in enumerate(headers)
+        max(cell_len(header), *(cell_len(line[column]) for line in lines), 1)
+        for column, header in enumerate(headers)
     ]
     widths = _wrapped_widths(widths, names, sentences, console.width)
     blocks = _blocks(widths, names, console.width)
@@ -121,13 +121,13 @@ def _wrapped_widths(widths: list[int], names: int, sentences: int, room: int) ->
     """Wrap sentences, then names, of a table that is too wide."""
     if _total(widths) <= room:
         return widths
-    figures, own = widths[names : len(widths) - sentences], widths[len(widths) - sentences :]
+    figures, texts = widths[names : len(widths) - sentences], widths[len(widths) - sentences :]
     of_names = max(MIN_WRAPPED, room // 3 // max(1, names))
     shortened = [min(width, of_names) for width in widths[:names]]
-    in_full = _with_sentences(widths[:names], figures, own, room)
+    in_full = _with_sentences(widths[:names], figures, texts, room)
     if sentences and _total(in_full) <= room:
         return in_full
-    return _with_sentences(shortened, figures, own, room)
+    return _with_sentences(shortened, figures, texts, room)
 
 
 def _with_sentences(
@@ -233,5 +233,5 @@ def highest_risks(risks: Iterable[tuple[str, float | None]]) -> list[tuple[str, 
     >>> highest_risks([("f", 0.2), ("m", 0.3), ("x", None)])
     [('m', 0.3), ('f', 0.2)]
     """
-    known = [(name, risk) for name, risk in risks if risk is not None]
-    return sorted(known, key=lambda own: own[1], reverse=True)[:MAX_RISKS]
+    measured = [(name, risk) for name, risk in risks if risk is not None]
+    return sorted(measured, key=lambda pair: pair[1], reverse=True)[:MAX_RISKS]

@@ -74,25 +74,25 @@ def _missing_texts(missing_values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1_000)  # the same at every site
-def spellings_of(known: tuple[str, ...]) -> pl.DataFrame:
+def spellings_of(listed_values: tuple[str, ...]) -> pl.DataFrame:
     """Return the spellings of a list of values."""
-    return spellings(pl.Series(known, dtype=pl.String))
+    return spellings(pl.Series(listed_values, dtype=pl.String))
 
 
-def variants(found: pl.DataFrame, known: Sequence[str]) -> tuple[str, str] | None:
+def variants(written: pl.DataFrame, listed_values: Sequence[str]) -> tuple[str, str] | None:
     """Return two spellings that may be one value, both of the column or one of the list.
 
     Listed spellings are different values on purpose.
     """
     shown: dict[str, str] = {}
-    for folded, own in found.select("folded", "shown").rows():
-        other = shown.setdefault(folded, own)
-        if own != other and not {own, other} <= set(known):
-            return other, own
-    listed = spellings_of(tuple(known))
+    for folded, spelling in written.select("folded", "shown").rows():
+        other = shown.setdefault(folded, spelling)
+        if spelling != other and not {spelling, other} <= set(listed_values):
+            return other, spelling
+    listed = spellings_of(tuple(listed_values))
     by_folded = dict(listed.select("folded", "spelled").rows())
-    unlisted = found.filter(~pl.col("value").is_in(listed["value"].to_list()))
-    for folded, own in unlisted.select("folded", "shown").rows():
+    unlisted = written.filter(~pl.col("value").is_in(listed["value"].to_list()))
+    for folded, spelling in unlisted.select("folded", "shown").rows():
         if folded in by_folded:
-            return by_folded[folded], own
+            return by_folded[folded], spelling
     return None
