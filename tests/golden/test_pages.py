@@ -32,6 +32,7 @@ from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.findings.card import render_card
 from fedminmax.findings.convergence import verdict
 from fedminmax.findings.records import PrivacyOfRun, Results
+from fedminmax.findings.seed_spread import spread_over_seeds, spread_table
 from fedminmax.findings.training import why_not_certified
 from fedminmax.live.live_run import LiveModel, LiveRun, LiveSite, Stage
 from fedminmax.methods.catalogue import CARDS
@@ -39,7 +40,6 @@ from fedminmax.report.live_page import Drawings, render_live
 from fedminmax.report.page import build_report, render_advice, render_report
 from fedminmax.report.read_run import Run, read_run
 from fedminmax.report.summary import render_summary
-from fedminmax.runs.seed_spread import spread_over_seeds
 from fedminmax.training.round_record import RoundRecord
 from tests.exports.saved_models import saved_model
 from tests.golden.made_up_runs import PRIVACY, write_runs
@@ -155,7 +155,8 @@ def test_the_terminal(runs: dict[str, Run], printed: Printed, folder: Path) -> N
     first, second = models_of(runs["certified"])
     other = [own.model_copy(update={"seed": 1}) for own in models_of(runs["unfinished"])]
     spread = spread_over_seeds([[first, second], other])
-    seeds = printed(lambda: print_spread(folder, spread, ["RUNS/seed-0"]))
+    table = spread_table(spread, first)
+    seeds = printed(partial(print_spread, folder, spread, table, "RUNS/seed-0"))
     check("terminal.txt", [*parts, ("evaluate", evaluated), ("train --seeds", seeds)], folder)
 
 

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -190,8 +190,8 @@ def _train_seeds(options: argparse.Namespace) -> None:
     from fedminmax.cli.trained import print_spread, write_spread
     from fedminmax.config.read import read_config
     from fedminmax.data.tables.load import load_federated_tables
+    from fedminmax.findings.seed_spread import spread_over_seeds, spread_table
     from fedminmax.runs.layout import claim_folder
-    from fedminmax.runs.seed_spread import spread_as_json, spread_over_seeds
 
     folder = options.out or Path("runs", f"{options.config.stem}-seeds")
     config, overrides = read_config(options.config), overrides_of(options)
@@ -217,12 +217,13 @@ def _train_seeds(options: argparse.Namespace) -> None:
         runs.append(training.results)
     spread = spread_over_seeds(runs)
     folders = [str(folder / f"seed-{seed}") for seed in spread.seeds]
-    content = {"format": 1, "runs": folders} | spread_as_json(spread)
-    write_spread(folder, spread, content)
+    content = {"format": 1, "runs": folders} | asdict(spread)
+    table = spread_table(spread, runs[0][0])
+    write_spread(folder, spread, table, content)
     if options.json:
         print(json.dumps({"run": str(folder), "finished": True} | content))
     else:
-        print_spread(folder, spread, folders)
+        print_spread(folder, spread, table, folders[0])
 
 
 def _say_unfinished(options: argparse.Namespace, folder: Path, done: int) -> None:

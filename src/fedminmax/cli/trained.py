@@ -7,17 +7,13 @@ from rich.console import Console
 
 from fedminmax.cli.terminal import print_table, wide_console
 from fedminmax.core.files import write_json, write_text
-from fedminmax.core.text import counted, markdown_table, markdown_text
+from fedminmax.core.text import markdown_table, markdown_text
 from fedminmax.exports.saved_model import MODEL_FILE
 from fedminmax.findings.findings import findings
 from fedminmax.findings.records import RISK, Results
+from fedminmax.findings.seed_spread import SeedSpread, spread_notes
 from fedminmax.findings.tables import Table, metrics_table, risk_table
 from fedminmax.runs.layout import CARD_FILE, RESULTS_FILE
-from fedminmax.runs.seed_spread import (
-    SeedSpread,
-    spread_cells,
-    spread_notes,
-)
 
 SPREAD_FILE, TABLE_FILE = "seeds.json", "seeds.md"
 
@@ -46,26 +42,23 @@ def _print(console: Console, table: Table) -> None:
     print_table(console, table.caption, table.headers, table.lines)
 
 
-def write_spread(folder: Path, spread: SeedSpread, content: dict[str, object]) -> None:
+def write_spread(
+    folder: Path, spread: SeedSpread, table: Table, content: dict[str, object]
+) -> None:
     """Write the spread over seeds as JSON and as a table."""
     write_json(folder / SPREAD_FILE, content)
-    table = markdown_table(*spread_cells(spread))
-    parts = [_title(spread), table, *map(markdown_text, spread_notes(spread))]
+    shown = markdown_table(table.headers, table.lines)
+    parts = [table.caption, shown, *map(markdown_text, spread_notes(spread))]
     write_text(folder / TABLE_FILE, "\n\n".join(parts) + "\n")
 
 
-def print_spread(folder: Path, spread: SeedSpread, folders: Sequence[str]) -> None:
+def print_spread(folder: Path, spread: SeedSpread, table: Table, first: str) -> None:
     """Print how far the results spread over the seeds, and where the files are."""
     console = wide_console()
-    print_table(console, _title(spread), *spread_cells(spread))
+    _print(console, table)
     for line in (
         *spread_notes(spread),
         f"Spread: {folder / SPREAD_FILE}, {folder / TABLE_FILE}",
-        f"Next: fedminmax evaluate {folders[0]}",
+        f"Next: fedminmax evaluate {first}",
     ):
         console.print(line)
-
-
-def _title(spread: SeedSpread) -> str:
-    first, *_, last = (*spread.seeds, spread.seeds[-1])
-    return f"Test risk by group over {counted(len(spread.seeds), 'seed')} ({first} to {last})"
