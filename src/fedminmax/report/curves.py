@@ -7,6 +7,7 @@ any, have their own panels.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -96,8 +97,8 @@ class Panel:
     """
 
     title: str
-    names: tuple[str, ...]
     _: KW_ONLY
+    names: tuple[str, ...]
     named: tuple[int, ...]
     styles: tuple[int, ...]
     values: Callable[[RoundRecord], tuple[float | None, ...]]
@@ -119,29 +120,11 @@ def panels_of(run: Curves) -> list[Panel]:
         order = largest[:MAX_SERIES]
     order = tuple(sorted(order, key=largest.index))
     styles = _styles(order, largest)
-    title, decimals = "risk by group on training records", run.decimals
-    panels = [
-        Panel(
-            title,
-            groups,
-            named=order,
-            styles=styles,
-            values=lambda line: line.risks,
-            decimals=decimals,
-        )
-    ]
+    risks = partial(Panel, names=groups, named=order, styles=styles, decimals=run.decimals)
+    panels = [risks("risk by group on training records", values=lambda line: line.risks)]
     if any(line.validation_risks for line in run.rounds):
         title = "risk by group on validation records"
-        panels.append(
-            Panel(
-                title,
-                groups,
-                named=order,
-                styles=styles,
-                values=lambda line: line.validation_risks,
-                decimals=decimals,
-            )
-        )
+        panels.append(risks(title, values=lambda line: line.validation_risks))
     if last.weights and len(last.weights) == len(names):
         # Groups keep their styles from the panel above.
         chosen = order if by_group else _highest(last.weights)
@@ -149,7 +132,7 @@ def panels_of(run: Curves) -> list[Panel]:
         panels.append(
             Panel(
                 title,
-                names,
+                names=names,
                 named=chosen,
                 styles=styles if by_group else tuple(range(len(chosen))),
                 values=lambda line: line.weights,
@@ -242,10 +225,9 @@ def rounds_figure(run: Curves, name: str) -> ReportFigure:
 
 
 def _caption(run: Curves, panels: Sequence[Panel]) -> str:
-    caption = (
-        f"Top: {run.risk} of each group on the training records, as "
-        f"the server saw it.{_baseline_text(run.baseline)}"
-    )
+    caption = f"Top: {run.risk} of each group on the training records, as the server saw it."
+    if run.baseline:
+        caption += f" Dotted: the worst group's last risk with {run.baseline[0]}."
     if len(panels) > 1 and panels[1].risks:
         caption += (
             " Below it: the same on validation records, which training does not use. A round's "
@@ -276,10 +258,6 @@ def _legends(panels: Sequence[Panel]) -> list[Panel]:
         for place, panel in enumerate(panels)
         if not any((own.names, own.named) == (panel.names, panel.named) for own in panels[:place])
     ]
-
-
-def _baseline_text(baseline: tuple[str, float] | None) -> str:
-    return f" Dotted: the worst group's last risk with {baseline[0]}." if baseline else ""
 
 
 def _grey_text(panels: Sequence[Panel], *, largest: bool) -> str:

@@ -9,8 +9,6 @@ import math
 import time
 from dataclasses import dataclass, replace
 
-from jinja2 import Template
-
 from fedminmax.core.bound_text import bounds_text, upper_percent
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.text import counted, duration_text, listed
@@ -96,42 +94,25 @@ def _drawn(live: LiveRun, place: int) -> Drawn | None:
     return Drawn(figure, inline_svg(figure), inline_svg(figure.narrow))
 
 
-@dataclass(frozen=True)
-class ModelPart:
-    """The page's content about one model."""
-
-    model: LiveModel
-    now: Table
-    drawn: Drawn | None
-
-
 def render_live(live: LiveRun, drawings: Drawings, version: str) -> str:
     """Return the page as HTML."""
-    current = live.current
+    figures = dict(enumerate(drawings.by_model))
     parts = [
-        ModelPart(
-            model,
-            _now(live, model),
-            drawings.by_model[place] if place < len(drawings.by_model) else None,
-        )
+        {"model": model, "now": _now(live, model), "drawn": figures.get(place)}
         for place, model in enumerate(live.models)
     ]
-    return _template().render(
+    return page_template("watch.html").render(
         live=live,
         stage=live.stage.value,
         words=spoken(live),
         title=f"{_short_state(live)} · {live.place}",
-        current=current,
+        current=live.current,
         facts=_facts(live),
         parts=parts,
         sites=_sites(live),
         small=_small_groups(live),
         version=version,
     )
-
-
-def _template() -> Template:
-    return page_template("watch.html")
 
 
 def spoken(live: LiveRun) -> str:
