@@ -135,7 +135,7 @@ def _add_local(actions: Commands) -> None:
         "local",
         deferred("federation_runs", "run_local_federation"),
         short="try it on one machine: server and sites as local processes",
-        text="Start a server and one site per site of the configuration as separate processes on "
+        text="Start a server and a process for each site of the configuration on "
         "this machine, run the method between them, and stop them all.",
         example="federation local fedminmax.toml",
     )

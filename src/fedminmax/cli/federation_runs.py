@@ -285,7 +285,7 @@ def _run(
 
 
 def _settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
-    """Return the settings of one site per site of the configuration."""
+    """Return the settings of each site of the configuration."""
     sites: dict[str, SiteSettings] = {}
     for source in config.training:
         data = source.path.absolute()
