@@ -31,9 +31,9 @@ from fedminmax.data.tables.load import FederatedTables, OwnedExamples, load_fede
 from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.findings.training import certificate_text
 from fedminmax.metrics.intervals import MIN_ROWS
+from fedminmax.metrics.score_rows import score_rows
 from fedminmax.report.style import new_figure, save_figure
-from fedminmax.runs.measure import score_rows
-from fedminmax.runs.results import finished_results
+from fedminmax.runs.folder import finished_results
 
 Vector = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -136,9 +136,12 @@ def load_rows(folder: Path, table: str, model: str, seed: int) -> tuple[Federate
 
 def errors_of(model: SavedModel, parts: Sequence[OwnedExamples]) -> tuple[Vector, Numbers, Numbers]:
     """Return each row's squared error, group and school."""
-    scored = score_rows([(model, part.examples) for part in parts])
+    errors = [
+        score_rows(model.model, part.examples, model.encoding)[RISK].numerators for part in parts
+    ]
+    group = np.concatenate([part.examples.group.numpy() for part in parts])
     school = np.repeat(np.arange(len(parts)), [len(part.examples) for part in parts])
-    return scored.scores[RISK].numerators, scored.group, school
+    return np.concatenate(errors), group, school
 
 
 def mean_by(values: Vector, part: Numbers, parts: int = 0) -> Vector:

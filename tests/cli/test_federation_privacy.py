@@ -11,8 +11,8 @@ from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.site_rules import SiteRules
+from fedminmax.runs.folder import read_results
 from fedminmax.runs.privacy import LEDGER_FILE
-from fedminmax.runs.results import read_results
 from tests.cli.in_process import complaint_here, run_here
 from tests.cli.kits import DESCRIBED, SETTINGS, check, create
 from tests.network.masked_problem import FourSites

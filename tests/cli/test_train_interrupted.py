@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.runs.layout import claim_run
+from fedminmax.runs.folder import claim_run
 from tests.cli.command import ONE_THREAD, command, fedminmax
 from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospitals
 from tests.cli.in_process import call, complaint_here, run_here

@@ -81,7 +81,7 @@ def test_a_run_that_ends_before_its_results_are_written_keeps_its_noise(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedminmax.runs.table_run.write_results", full_disk)
+        patch.setattr("fedminmax.runs.assemble.write_results", full_disk)
         with pytest.raises(OSError, match="No space left"):
             for _ in training_rounds(open_training(read_config(config), RUN)):
                 pass

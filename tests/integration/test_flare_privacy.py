@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from fedminmax.network.flare.process_tree import is_alive
-from fedminmax.runs.results import read_results
+from fedminmax.runs.folder import read_results
 from tests.cli.command import ONE_THREAD, command
 from tests.network.network_problem import SITES
 from tests.network.private_sites import private_config

@@ -15,7 +15,7 @@ from fedminmax.live.live_run import LiveModel, LiveRun, Stage, without_groups, w
 from fedminmax.live.watch import watch_folder, watch_tables
 from fedminmax.live.watch_network import NewsSoFar, live_run
 from fedminmax.network.server.news import News, PlannedJob
-from fedminmax.runs.layout import LOCK_FILE, claim_run
+from fedminmax.runs.folder import LOCK_FILE, claim_run
 from fedminmax.training.round_record import RoundRecord
 from tests.training.made_up_rounds import made_up_round
 

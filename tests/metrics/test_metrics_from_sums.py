@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from fedminmax.metrics import group_metrics, regression_group_metrics
 from fedminmax.metrics.by_group import BOUNDS, GroupMetrics
 from fedminmax.metrics.paired_change import paired_change
-from fedminmax.metrics.row_scores import RowScore, score_classes, score_quantities, stacked
+from fedminmax.metrics.row_scores import PAIRED, RowScore, score_classes, score_quantities, stacked
 from fedminmax.metrics.sums import ScoreSums, metrics_from_sums, paired_sums_of, sum_scores
-from fedminmax.runs.measure import ScoredRows, paired_sums
 
 GENERATOR = np.random.default_rng(0)
 SIZES = (500, 300, 200, 7)
@@ -97,7 +96,15 @@ def test_the_change_is_that_of_the_rows(task: str) -> None:
     else:
         after = score_quantities(COST, 0.7 * GUESS + 0.3 * COST)
     before, _ = TASKS[task]
-    of_rows = paired_sums(ScoredRows(after, GROUP), ScoredRows(before, GROUP), 4)
+    of_rows = {
+        name: sum_scores(
+            torch.from_numpy(np.stack([after[name].numerators, before[name].numerators], axis=1)),
+            torch.from_numpy(GROUP),
+            4,
+        )
+        for name in after
+        if name in PAIRED
+    }
     of_sums = paired_sums_of(tuple(before), sums_of(after, before))
     assert of_rows.keys() == of_sums.keys()
     assert len(of_rows) == 2

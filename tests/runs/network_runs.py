@@ -7,8 +7,8 @@ from fedminmax.config.read import TableConfig
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.network.wire.site_rules import SiteRules
-from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.federation_record import PLACE, FederationRecord, open_federation_run, plan_of
+from fedminmax.runs.network import collect_network_run
 from tests.cli.in_process import run_here
 from tests.network.network_problem import AT_ONCE, SITES, DirectTransport
 

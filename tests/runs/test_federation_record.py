@@ -16,8 +16,7 @@ from fedminmax.runs.federation_record import (
     plan_of,
     read_federation_record,
 )
-from fedminmax.runs.layout import RECORD_FILE, claim_run
-from fedminmax.runs.results import write_results
+from fedminmax.runs.folder import RECORD_FILE, claim_run, write_results
 from tests.complaints import complaint_of
 from tests.network.network_problem import SITES, write_tables
 from tests.runs.run_folders import GROUPS, results

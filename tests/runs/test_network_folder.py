@@ -10,8 +10,8 @@ import pytest
 
 import fedminmax
 from fedminmax.findings.records import Results
-from fedminmax.runs import collect
-from fedminmax.runs.results import read_results, write_results
+from fedminmax.runs import assemble
+from fedminmax.runs.folder import read_results, write_results
 from tests.cli.hospitals import (
     HOSPITALS,
     draw_patients,
@@ -193,7 +193,7 @@ def test_a_folder_is_done_when_both_runs_are(
         write_results(folder, content)
 
     with monkeypatch.context() as ending:
-        ending.setattr(collect, "write_results", end_at_the_last)
+        ending.setattr(assemble, "write_results", end_at_the_last)
         with pytest.raises(KeyboardInterrupt):
             run.collect()
     assert read_results(run.folder) is None

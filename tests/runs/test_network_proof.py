@@ -7,7 +7,7 @@ import pytest
 from fedminmax.config.overrides import Overrides
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation_record import FederationRecord
-from fedminmax.runs.results import finished_results
+from fedminmax.runs.folder import finished_results
 from tests.network.network_problem import SITES, write_tables
 from tests.runs.network_runs import run_both_ways
 

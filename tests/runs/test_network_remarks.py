@@ -14,7 +14,7 @@ from fedminmax.network.server.agreement import AGREEMENT_FILE
 from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
-from fedminmax.runs.collect import remarks_on, sites_of
+from fedminmax.runs.network import remarks_on, sites_of
 from tests.cli.hospitals import results_of, rounds_of
 from tests.cli.in_process import run_here
 from tests.network.network_problem import AT_ONCE, DirectTransport, plan_of, write_tables
@@ -53,18 +53,18 @@ def test_rounds_and_reasons_are_counted_by_site(plan: NetworkPlan) -> None:
 
 
 def test_groups_that_nobody_told_of_are_warned_of(plan: NetworkPlan, tmp_path: Path) -> None:
-    women, men = remarks_on(ROUNDS, plan, tmp_path, GROUPS).warnings
+    women, men = remarks_on(ROUNDS, plan, tmp_path, GROUPS)[1]
     assert "'Female' was not seen in 1 of 5 rounds, from round 3 on" in women
     assert "still missing" not in women
     assert "'Male' was not seen in 2 of 5 rounds, from round 4 on" in men
     assert men.endswith("it was still missing in the last round")
-    assert remarks_on(ROUNDS[:2], plan, tmp_path, GROUPS).warnings == ()
+    assert remarks_on(ROUNDS[:2], plan, tmp_path, GROUPS)[1] == []
 
 
 def test_who_is_absent_by_design_is_not_remarked_on(plan: NetworkPlan, tmp_path: Path) -> None:
-    assert "south took part in 2 of 5 rounds" in remarks_on(ROUNDS, plan, tmp_path, GROUPS).notes
+    assert "south took part in 2 of 5 rounds" in remarks_on(ROUNDS, plan, tmp_path, GROUPS)[0]
     drawn = replace(plan, runs=(replace(plan.runs[0], participation=0.5),))
-    (note,) = remarks_on(ROUNDS, drawn, tmp_path, GROUPS).notes
+    (note,) = remarks_on(ROUNDS, drawn, tmp_path, GROUPS)[0]
     assert note.startswith("no secure aggregation")
 
 
@@ -75,9 +75,9 @@ def test_a_site_that_tells_of_nearly_all_rows_is_remarked_on(
     path = tmp_path / AGREEMENT_FILE
     content = json.loads(path.read_text())
     words = "north has 2,000 of all 2,060 training rows: the model is nearly its own"
-    assert words not in remarks_on(ROUNDS[:1], plan, tmp_path, GROUPS).notes
+    assert words not in remarks_on(ROUNDS[:1], plan, tmp_path, GROUPS)[0]
     path.write_text(json.dumps(content | {"counts": content["counts"] | {"north": [900, 1100]}}))
-    assert words in remarks_on(ROUNDS[:1], plan, tmp_path, GROUPS).notes
+    assert words in remarks_on(ROUNDS[:1], plan, tmp_path, GROUPS)[0]
 
 
 class WestAlone(DirectTransport):

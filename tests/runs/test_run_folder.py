@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedminmax.core.errors import InputError
-from fedminmax.runs.layout import claim_folder, claim_run
+from fedminmax.runs.folder import claim_folder, claim_run
 from tests.complaints import complaint_of
 
 

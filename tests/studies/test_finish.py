@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.runs.layout import claim_run
+from fedminmax.runs.folder import claim_run
 from fedminmax.studies.finish import (
     Tick,
     finish_runs,

@@ -16,7 +16,7 @@ from fedminmax.core.messages import Reveals
 from fedminmax.core.text import markdown_table
 from fedminmax.findings.convergence import notes_on_convergence
 from fedminmax.methods.catalogue import CARDS, unusable_methods
-from fedminmax.runs.layout import RESULTS_FILE, TABLE_FILE, claim_folder
+from fedminmax.runs.folder import RESULTS_FILE, TABLE_FILE, claim_folder
 from fedminmax.studies.comparison import (
     HEADERS,
     ComparisonRow,

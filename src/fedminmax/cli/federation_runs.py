@@ -46,7 +46,6 @@ from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan
 from fedminmax.network.wire.plan_checks import secure_aggregation_fault
 from fedminmax.network.wire.site_rules import MINIMUM_SITES
-from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.federation_record import (
     MEMORY,
     PLACE,
@@ -58,9 +57,9 @@ from fedminmax.runs.federation_record import (
     read_federation_record,
     with_masks_decided,
 )
-from fedminmax.runs.layout import BASELINE_FOLDER
+from fedminmax.runs.folder import BASELINE_FOLDER, read_results
+from fedminmax.runs.network import collect_network_run
 from fedminmax.runs.privacy import check_limit, spend, spent_on_files
-from fedminmax.runs.results import read_results
 from fedminmax.training.round_record import RoundRecord
 
 # The digest of the tables of a run on one machine.

@@ -18,7 +18,7 @@ from fedminmax.cli.study_runs import (
 from fedminmax.cli.terminal import display, print_table, wide_console
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import markdown_table
-from fedminmax.runs.layout import RESULTS_FILE, TABLE_FILE
+from fedminmax.runs.folder import RESULTS_FILE, TABLE_FILE
 from fedminmax.studies.config import PaperSettings, StudyConfig
 from fedminmax.studies.fashion import (
     APPENDIX_HEADERS,

@@ -82,7 +82,7 @@ def _format_of(
     from fedminmax.config.file_format import check_format
     from fedminmax.config.read import read_config
     from fedminmax.data.tables.sources import format_of_file
-    from fedminmax.runs.layout import CONFIG_FILE
+    from fedminmax.runs.folder import CONFIG_FILE
 
     path, changes = options.folder / CONFIG_FILE, format_changes(options)
     if path.is_file():

@@ -25,7 +25,7 @@ from fedminmax.data.fashion_mnist import (
     missing_files,
     where_to_get_it,
 )
-from fedminmax.runs.layout import check_folder, claim_folder
+from fedminmax.runs.folder import check_folder, claim_folder
 from fedminmax.studies.finish import (
     RunStatus,
     Tick,

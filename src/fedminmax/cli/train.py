@@ -119,9 +119,9 @@ def _finish(
     if not quietly:
         if training.is_finished and not config.method.certify:
             say(f"{folder} is finished: nothing is trained again")
-        for note in training.job.tables.notes:
+        for note in training.tables.notes:
             say(f"note: {note}")
-        for warning in training.job.tables.warnings:
+        for warning in training.tables.warnings:
             say(f"warning: {warning}")
     try:
         _train_with_bars(training, deadline - time.monotonic())
@@ -138,7 +138,7 @@ def _train_with_bars(training: "TableTraining", seconds: float) -> None:
     from fedminmax.cli.terminal import display, say
     from fedminmax.runs.train import training_rounds
 
-    tables, runs = training.job.tables, training.runs
+    tables, runs = training.tables, training.runs
     groups, small = tables.group_names, tables.encoding.small_group_names
     with (
         display("train", sum(run.rounds for run in runs)) as bars,
@@ -191,7 +191,7 @@ def _train_seeds(options: argparse.Namespace) -> None:
     from fedminmax.config.read import read_config
     from fedminmax.data.tables.load import load_federated_tables
     from fedminmax.findings.seed_spread import spread_over_seeds, spread_table
-    from fedminmax.runs.layout import claim_folder
+    from fedminmax.runs.folder import claim_folder
 
     folder = options.out or Path("runs", f"{options.config.stem}-seeds")
     config, overrides = read_config(options.config), overrides_of(options)

@@ -13,7 +13,7 @@ from fedminmax.findings.findings import findings
 from fedminmax.findings.records import RISK, Results
 from fedminmax.findings.seed_spread import SeedSpread, spread_notes
 from fedminmax.findings.tables import Table, metrics_table, risk_table
-from fedminmax.runs.layout import CARD_FILE, RESULTS_FILE
+from fedminmax.runs.folder import CARD_FILE, RESULTS_FILE
 
 SPREAD_FILE, TABLE_FILE = "seeds.json", "seeds.md"
 

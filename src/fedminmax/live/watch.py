@@ -19,15 +19,15 @@ from fedminmax.data.tables.census import CensusFile
 from fedminmax.findings.records import PlannedFile, Results
 from fedminmax.live.live_run import LiveModel, LiveRun, Stage, without_groups
 from fedminmax.runs.federation_record import PLACE
-from fedminmax.runs.layout import (
+from fedminmax.runs.folder import (
     BASELINE_FOLDER,
     CENSUS_FILE,
     LOCK_FILE,
     PLANNED_FILE,
     RECORD_FILE,
     RESULTS_FILE,
+    read_results,
 )
-from fedminmax.runs.results import read_results
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 
 # Between a method's run and its baseline's nobody holds either, for a moment.

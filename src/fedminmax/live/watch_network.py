@@ -24,7 +24,7 @@ from fedminmax.runs.federation_record import (
     plan_of,
     read_federation_record,
 )
-from fedminmax.runs.results import read_results
+from fedminmax.runs.folder import read_results
 from fedminmax.training.round_record import RoundRecord
 
 CONNECTING = "Connecting to the server."

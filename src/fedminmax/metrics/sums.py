@@ -61,6 +61,15 @@ class ScoreSums:
         return self.products - squares / self.counts.clamp(min=1)[:, None, None]
 
 
+def empty_sums(groups: int, scores: int) -> ScoreSums:
+    """Return the sums over no rows."""
+    return ScoreSums(
+        torch.zeros(groups, dtype=torch.int64),
+        torch.zeros(groups, scores, dtype=torch.float64),
+        torch.zeros(groups, scores, scores, dtype=torch.float64),
+    )
+
+
 def sum_scores(scores: Tensor, group: Tensor, groups: int) -> ScoreSums:
     """Sum scores [rows, scores] within each group.
 

@@ -17,7 +17,7 @@ from fedminmax.findings.text import decimals_of, estimate, interval_name, named,
 from fedminmax.findings.training import ABOUT_CERTIFICATES, HARDLY, why_not_certified
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.report.read_run import Run
-from fedminmax.runs.layout import CENSUS_FILE
+from fedminmax.runs.folder import CENSUS_FILE
 
 BETTER = "Could any model of this kind do better?"
 HELP = "What would help?"

@@ -18,8 +18,13 @@ from fedminmax.core.json_log import read_lines
 from fedminmax.data.tables.census import MAX_COUNT, CensusFile, first_error
 from fedminmax.findings.findings import Findings, findings
 from fedminmax.findings.records import MAX_NUMBER, RISK, Results
-from fedminmax.runs.layout import BASELINE_FOLDER, CENSUS_FILE, CONFIG_FILE, RESULTS_FILE
-from fedminmax.runs.results import finished_results
+from fedminmax.runs.folder import (
+    BASELINE_FOLDER,
+    CENSUS_FILE,
+    CONFIG_FILE,
+    RESULTS_FILE,
+    finished_results,
+)
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 
 REPEAT = "finish or repeat the run with 'fedminmax train'"

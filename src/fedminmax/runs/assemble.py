@@ -1,64 +1,329 @@
-"""Put the results of a finished run together."""
+"""Put the results of finished runs together, and write their folders.
 
-from collections.abc import Sequence
+A run in one process and a run over a network come here in the same form: the answers of the method
+and of its baseline, their rounds, and the sums of their scores on test rows. All metrics, intervals
+and changes are functions of these sums (``metrics.sums``).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from datetime import UTC, datetime
 from statistics import median_high
+from typing import Any
 
 import torch
+from torch import Tensor
 
+from fedminmax.advice.advise import task_of_tables
 from fedminmax.advice.cost import message_bytes, usual_rounds
 from fedminmax.advice.counts import nearest_to_weights
+from fedminmax.config.read import TableConfig
+from fedminmax.core.certificate import Certificate
+from fedminmax.core.files import write_json, write_text
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
-from fedminmax.core.task import Task
-from fedminmax.data.tables.census import CensusFile
-from fedminmax.data.tables.encoding import Encoding
-from fedminmax.findings.records import CostOfRun, ReachOfRun, Results
+from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, ValidationRisk
+from fedminmax.data.tables.census import FORMAT, CensusFile
+from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
+from fedminmax.findings.card import render_card
+from fedminmax.findings.records import (
+    NOT_MEASURED,
+    RISK,
+    BaselineOfChange,
+    ChangeOfMetric,
+    ChangeOfRun,
+    CostOfRun,
+    Interval,
+    Measured,
+    MergedOfRun,
+    Metric,
+    ModelOfRun,
+    PrivacyOfRun,
+    ProofOfRun,
+    ReachOfRun,
+    Results,
+    RiskAfterRound,
+    SiteOfRun,
+    ValidationOfRun,
+    record_as_json,
+)
+from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup
+from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS, NO_ESTIMATE, Estimate
+from fedminmax.metrics.paired_change import paired_change
+from fedminmax.metrics.row_scores import RISKS
+from fedminmax.metrics.score_rows import by_group, metric_names
+from fedminmax.metrics.sums import ScoreSums, metrics_from_sums, paired_sums_of
+from fedminmax.runs.folder import CARD_FILE, CENSUS_FILE, write_results
 from fedminmax.runs.plan import TableRun
 from fedminmax.training.round_record import RoundRecord
 
-
-def reach_of_run(rounds: Sequence[RoundRecord], census: CensusFile) -> ReachOfRun | None:
-    """Return the final weights' distance to the hull; None for a run without group weights."""
-    if not rounds or rounds[-1].weights_over != "groups":
-        return None
-    weights = rounds[-1].weights
-    found = nearest_to_weights(census.train, weights)
-    return ReachOfRun(weights=weights, distance=found.distance)
+# Whose validation risk it is, if it is no group's.
+OTHERS = {SMALL_GROUPS: None, ALL_ROWS: "all rows", ONE_SITE: "worst site"}
 
 
-def add_advice(
-    results: Results,
-    run: TableRun,
-    *,
-    task: Task,
-    encoding: Encoding,
-    census: CensusFile,
-    rounds: Sequence[RoundRecord],
-    masked: bool = False,
-    fixed_rounds: bool = False,
-) -> Results:
-    """Add the reach of the final weights and the run's cost, over a network also as counted.
+def today() -> str:
+    """Return today's date in UTC, in ISO format."""
+    return datetime.now(UTC).date().isoformat()
 
-    With ``masked`` sums nobody knows whose rows are whose, and messages are as long as counted:
-    keys and shares travel, too. With a privacy guarantee rounds are fixed beforehand, and no
-    estimate is compared with them.
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """A run whose rounds are done: its answer, what was proved of it, and remarks on its rows.
+
+    ``scores`` are those of each part of the test rows, if they are in this process.
+    ``alternative`` is the last model if validation rows chose the answer, otherwise their choice.
+    ``personal`` are the metrics of models that sites keep to themselves; ``sites`` says how often
+    each site took part, over a network. ``finished`` is a date.
     """
+
+    table_run: TableRun
+    rounds: Sequence[RoundRecord]
+    _: KW_ONLY
+    saved: SavedModel
+    scores: Sequence[Tensor] = ()
+    alternative: SavedModel | None = None
+    validation: ValidationOfRun | None = None
+    certificate: Certificate | None = None
+    personal: Measured | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    sites: tuple[SiteOfRun, ...] | None = None
+    finished: str = field(default_factory=today)
+
+
+def assemble(
+    runs: Sequence[FinishedRun],
+    sums: ScoreSums,
+    config: TableConfig,
+    census: CensusFile,
+    *,
+    privacy: PrivacyOfRun | None = None,
+    secure_aggregation: int | None = None,
+) -> list[Results]:
+    """Return each run's results, the first with its change from the second.
+
+    Args:
+        runs: the method's, then the baseline's if it is finished.
+        sums: their scores on test rows side by side, by group and by merged group.
+        config: of all runs.
+        census: rows by site and group.
+        privacy: what is guaranteed of rows, if anything.
+        secure_aggregation: over how many sites totals were, at least, where sums were masked.
+    """
+    results: list[Results] = []
+    # The baseline comes first: the method's results name it.
+    for number in reversed(range(len(runs))):
+        run = runs[number]
+        last, saved = run.rounds[-1], run.saved
+        test, merged = by_group(sums, saved.encoding)
+        merged_names = saved.encoding.merged_group_names
+        sections: dict[str, Any] = {
+            "gap_left": last.remaining,
+            "proof": ProofOfRun(**asdict(run.certificate)) if run.certificate else None,
+            "validation": run.validation,
+            "personal": run.personal,
+            "merged": MergedOfRun(
+                groups=merged_names,
+                test=measured(merged, saved, merged_names, range(len(merged_names)), number),
+            )
+            if merged_names
+            else None,
+            "sites": run.sites,
+            "secure_aggregation": secure_aggregation,
+            "change": _change(saved, test, results[0]) if results else None,
+            # Where sums are masked nobody knows whose rows are whose.
+            "reach": None if secure_aggregation else _reach(run.rounds, census),
+            "privacy": privacy,
+        }
+        # Sections that a run does not have are not in its file, so they are not set.
+        present = {name: value for name, value in sections.items() if value is not None}
+        own = Results(
+            format=FORMAT,
+            method=run.table_run.trained_for(last.round),
+            task="classification" if saved.classes else "regression",
+            target=saved.encoding.schema.target.column,
+            model=ModelOfRun(kind=saved.kind, hidden=saved.hidden, members=saved.members),
+            loss=saved.loss,
+            iterate=saved.iterate,
+            classes=saved.classes,
+            groups=saved.groups,
+            small_groups=saved.encoding.small_group_names,
+            seed=config.seed,
+            seconds=last.seconds,
+            finished=run.finished,
+            gradient_evaluations=last.gradient_evaluations,
+            # Sums with noise tell nothing about convergence.
+            convergence=None
+            if config.privacy
+            else run.table_run.judge(run.rounds, census, saved.iterate, run.validation),
+            test=measured(test, saved, saved.groups, saved.small_group_numbers, number),
+            notes=run.notes,
+            warnings=run.warnings,
+            cost=_cost(run, config, census, masked=secure_aggregation is not None),
+            **present,
+        )
+        results.insert(0, own)
+    return results
+
+
+def write_run(run: FinishedRun, results: Results, config: TableConfig, census: CensusFile) -> None:
+    """Write a run's models, its card and, last, the results, which mark it as finished."""
+    folder, card = run.table_run.folder, run.table_run.card
+    write_json(folder / CENSUS_FILE, record_as_json(census))
+    if run.alternative is not None:
+        save_model(folder / f"{run.alternative.iterate}.safetensors", run.alternative)
+    save_model(folder / MODEL_FILE, run.saved)
+    text = render_card(results, run.saved.encoding, census=census, card=card, section=config.report)
+    write_text(folder / CARD_FILE, text)
+    write_results(folder, results)
+
+
+def validation_of(
+    chosen: ValidationRisk,
+    latest: ValidationRisk,
+    *,
+    rows: Sequence[int],
+    groups: Sequence[str],
+    unit: float,
+    patience: int | None,
+) -> ValidationOfRun:
+    """Return the record for the results; ``unit`` converts risks to the target's unit."""
+
+    def converted(judged: ValidationRisk) -> RiskAfterRound | None:
+        if not judged.is_measured:
+            return None
+        return RiskAfterRound(
+            round=judged.round,
+            risk=judged.risk * unit,
+            standard_error=judged.standard_error * unit,
+            group=OTHERS[judged.group] if judged.group < 0 else groups[judged.group],
+        )
+
+    return ValidationOfRun(
+        rows=tuple(rows), chosen=converted(chosen), last=converted(latest), patience=patience
+    )
+
+
+def measured(
+    sums: ScoreSums,
+    saved: SavedModel,
+    groups: Sequence[str],
+    small: Collection[int],
+    model: int = 0,
+) -> Measured:
+    """Return one model's metrics from sums of scores; ``small`` groups were not trained for."""
+    if not bool(sums.counts.any()):
+        return NOT_MEASURED
+    metrics = metrics_from_sums(metric_names(saved.encoding), sums, model, small)
+    return Measured(
+        rows=sum(metrics.counts.values()),
+        confidence=metrics.confidence,
+        min_rows=MIN_ROWS,
+        metrics={
+            RISK if name in RISKS else name: _metric(metric, metrics, groups, small)
+            for name, metric in metrics.metrics.items()
+        },
+    )
+
+
+def _metric(
+    metric: MetricByGroup, metrics: GroupMetrics, groups: Sequence[str], small: Collection[int]
+) -> Metric:
+    return Metric(
+        overall=interval_of(metric.overall),
+        by_group=tuple(
+            interval_of(
+                metric.by_group.get(str(number), NO_ESTIMATE),
+                metrics.counts.get(str(number), 0),
+                small=number in small,
+            )
+            for number in range(len(groups))
+        ),
+        worst_group=None if metric.worst_group is None else groups[int(metric.worst_group)],
+        gap=interval_of(metric.gap),
+        worst=None if metric.worst is None else interval_of(metric.worst),
+    )
+
+
+def interval_of(estimate: Estimate, rows: int | None = None, *, small: bool = False) -> Interval:
+    """Return an estimate as a record, for a group with its rows; None for NaN."""
+    interval = Interval(value=estimate.value, low=estimate.low, high=estimate.high)
+    of_group = {} if rows is None else {"rows": rows} | ({"small": True} if small else {})
+    return interval.model_copy(update=of_group)
+
+
+def _change(saved: SavedModel, sums: ScoreSums, baseline: Results) -> ChangeOfRun | None:
+    """Return the change from this baseline, measured row by row on the same test rows."""
+    if not bool(sums.counts.any()):
+        return None
+    small = saved.small_group_numbers
+    return ChangeOfRun(
+        baseline=identify(baseline),
+        confidence=CONFIDENCE,
+        min_rows=MIN_ROWS,
+        metrics={
+            RISK if name in RISKS else name: _change_of_metric(name, pair, small)
+            for name, pair in paired_sums_of(metric_names(saved.encoding), sums).items()
+        },
+    )
+
+
+def _change_of_metric(metric: str, sums: ScoreSums, small: Collection[int]) -> ChangeOfMetric:
+    change = paired_change(sums, BOUNDS[metric], small=small)
+    return ChangeOfMetric(
+        overall=interval_of(change.overall),
+        by_group=tuple(
+            interval_of(estimate, int(sums.counts[number]), small=number in small)
+            for number, estimate in enumerate(change.by_group)
+        ),
+        worst=interval_of(change.worst),
+    )
+
+
+def identify(baseline: Results) -> BaselineOfChange:
+    """Identify a baseline; after more rounds it is a different one."""
+    method = baseline.method
+    return BaselineOfChange(
+        key=method.key,
+        name=method.name,
+        rounds=method.rounds,
+        converged=baseline.converged,
+    )
+
+
+def _reach(rounds: Sequence[RoundRecord], census: CensusFile) -> ReachOfRun | None:
+    """Return the final weights' distance to the hull; None for a run without group weights."""
+    last = rounds[-1]
+    if last.weights_over != "groups":
+        return None
+    nearest = nearest_to_weights(census.train, last.weights)
+    return ReachOfRun(weights=last.weights, distance=nearest.distance)
+
+
+def _cost(run: FinishedRun, config: TableConfig, census: CensusFile, *, masked: bool) -> CostOfRun:
+    """Return the run's cost, over a network also as counted.
+
+    Where sums are masked messages are as long as counted: keys and shares travel, too. With a
+    privacy guarantee rounds are fixed beforehand, and no estimate is compared with them.
+    """
+    encoding, saved = run.saved.encoding, run.saved
+    task = task_of_tables(config.model, encoding)
     linear = linear_structure_of(task)
-    rows = Census(torch.tensor(census.train), len(results.classes), linear=linear)
-    row = torch.zeros(len(encoding.names))
-    validates = any(map(any, census.validation))
-    messages = message_bytes(run.method, task, rows, row, validates=validates)
+    rows = Census(torch.tensor(census.train), len(saved.classes), linear=linear)
+    messages = message_bytes(
+        run.table_run.method,
+        task,
+        rows,
+        torch.zeros(len(encoding.names)),
+        validates=any(map(any, census.validation)),
+    )
     cost: dict[str, object] = {"bytes_down": messages.down, "bytes_up": messages.up}
-    usual = usual_rounds(run.card.key, linear=linear is not None, loss=results.loss)
-    if usual is not None and not fixed_rounds:
+    usual = usual_rounds(run.table_run.card.key, linear=linear is not None, loss=saved.loss)
+    if usual is not None and config.privacy is None:
         cost["usual_rounds"] = (usual.low, usual.high)
-    if results.sites is not None:
-        cost["counted_down"] = median_high([entry.sites.bytes_out for entry in rounds])
-        cost["counted_up"] = median_high([entry.sites.bytes_in for entry in rounds])
+    if run.sites is not None:
+        cost["counted_down"] = median_high([entry.sites.bytes_out for entry in run.rounds])
+        cost["counted_up"] = median_high([entry.sites.bytes_in for entry in run.rounds])
         if masked:
             cost["bytes_down"], cost["bytes_up"] = cost["counted_down"], cost["counted_up"]
-    changes: dict[str, object] = {"cost": CostOfRun.model_validate(cost)}
-    reach = None if masked else reach_of_run(rounds, census)
-    if reach is not None:
-        changes["reach"] = reach
-    return results.model_copy(update=changes)
+    return CostOfRun.model_validate(cost)

@@ -19,14 +19,14 @@ from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.wire.plan import NetworkPlan, plan_adapter
 from fedminmax.network.wire.plan_checks import noise_fault, privacy_fault, secure_aggregation_fault
 from fedminmax.network.wire.site_rules import SiteRules
-from fedminmax.runs.layout import (
+from fedminmax.runs.folder import (
     BASELINE_FOLDER,
     CONFIG_FILE,
     RECORD_FILE,
     claim_folder,
     claim_run,
+    read_results,
 )
-from fedminmax.runs.results import read_results
 
 PLACE = "federation"
 # Where the participants of a local federation keep what they need to continue.

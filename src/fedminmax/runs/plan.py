@@ -30,7 +30,7 @@ from fedminmax.methods.card import MethodCard, goal_of
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.planned_runs import needs_learning_rate, planned_runs, with_rate
-from fedminmax.runs.layout import BASELINE_FOLDER
+from fedminmax.runs.folder import BASELINE_FOLDER
 from fedminmax.training.round_record import RoundRecord
 from fedminmax.training.simulation import Simulation
 

@@ -30,7 +30,7 @@ from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agree import NoisyCensus
 from fedminmax.network.server.agreement import Agreed
 from fedminmax.network.wire.plan import NetworkPlan
-from fedminmax.runs.results import today
+from fedminmax.runs.assemble import today
 from fedminmax.training.simulation import Simulation
 
 KEY_FILE, LEDGER_FILE = "noise.key", "fedminmax-privacy.jsonl"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fedminmax.core.iterates import Iterate
 from fedminmax.data.fashion_mnist import GROUP_NAMES
 from fedminmax.report.style import METHOD_COLOURS, SETTING_LINES, new_figure, save_figure
-from fedminmax.runs.layout import TESTS_FILE
+from fedminmax.runs.folder import TESTS_FILE
 from fedminmax.studies.comparison import ComparisonRow
 from fedminmax.studies.fashion import FashionRow
 from fedminmax.studies.finish import read_scored_rounds

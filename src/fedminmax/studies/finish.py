@@ -21,7 +21,7 @@ from fedminmax.core.json_log import JsonLog
 from fedminmax.methods.card import Pace, goal_of, pace_of
 from fedminmax.methods.method import JudgingState, SelectingState
 from fedminmax.methods.qfedavg import QFedAvgState
-from fedminmax.runs.layout import TESTS_FILE, claim_run
+from fedminmax.runs.folder import TESTS_FILE, claim_run
 from fedminmax.studies.scores import (
     GroupScores,
     RunResult,

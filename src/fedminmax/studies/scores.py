@@ -22,7 +22,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.parity import LABELS
 from fedminmax.core.validation import ValidationRisk
-from fedminmax.runs.layout import RESULT_FILE
+from fedminmax.runs.folder import RESULT_FILE
 
 # Small enough for the activations of a convolutional network to stay in the cache.
 ROWS_AT_ONCE = 100

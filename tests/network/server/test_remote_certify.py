@@ -21,7 +21,7 @@ from fedminmax.network.server.run import (
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import order_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, digest_of
-from fedminmax.runs.collect import collect_network_run
+from fedminmax.runs.network import collect_network_run
 from fedminmax.training.certify import MAX_ROUNDS, certify
 from tests.network.network_problem import (
     AT_ONCE,

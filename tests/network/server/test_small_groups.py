@@ -6,16 +6,17 @@ import pytest
 import torch
 
 from fedminmax import load_model
+from fedminmax.core.examples import Examples
 from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule
 from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.metrics.score_rows import score_rows
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.news import ProgressReporter
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.plan import PlannedRun
-from fedminmax.runs.collect import collect_network_run
-from fedminmax.runs.measure import measure, measure_merged
+from fedminmax.runs.network import collect_network_run
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.complaints import complaint_of
 from tests.network.network_problem import DirectTransport, plan_of, simulated_members
@@ -62,19 +63,25 @@ def test_merged_groups_are_measured_as_in_the_simulation(tmp_path: Path) -> None
     (results,) = collect_network_run(tmp_path / "run", plan, config, tmp_path / "out")
     saved = load_model(tmp_path / "out" / "model.safetensors")
     tables = load_federated_tables(config)
-    rows = [(part.examples, part.merged) for part in tables.test]
-    expected = measure_merged(saved, rows)
-    assert expected is not None
     assert results.merged is not None
-    assert results.merged.groups == expected.groups == SMALL
-    ours, theirs = (own.test.metrics["risk"] for own in (results.merged, expected))
-    for own, other in zip(ours.by_group, theirs.by_group, strict=True):
-        assert own.rows == other.rows > 0
-        assert own.model_dump() == pytest.approx(other.model_dump(), rel=1e-5)
-    whole = measure(saved, [part for part, _ in rows]).metrics["risk"].by_group
-    assert [own.rows for own in results.risk.by_group] == [own.rows for own in whole]
-    values = [own.value for own in whole]
-    assert [own.value for own in results.risk.by_group] == pytest.approx(values, rel=1e-5)
+    assert results.merged.groups == SMALL
+    rows = Examples(
+        *(
+            torch.cat([getattr(part.examples, name) for part in tables.test])
+            for name in ("x", "y", "group")
+        )
+    )
+    merged = torch.cat([part.merged for part in tables.test])
+    losses = score_rows(saved.model, rows, saved.encoding)["brier_risk"].numerators
+    by_group = [
+        (results.risk.by_group, rows.group),
+        (results.merged.test.metrics["risk"].by_group, merged),
+    ]
+    for intervals, numbers in by_group:
+        for number, interval in enumerate(intervals):
+            of_group = losses[(numbers == number).numpy()]
+            assert interval.rows == len(of_group) > 0
+            assert interval.value == pytest.approx(of_group.mean(), rel=1e-5)
 
 
 def test_the_rows_of_merged_groups_are_those_of_their_sites(tmp_path: Path) -> None:

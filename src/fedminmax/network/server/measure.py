@@ -16,8 +16,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.groups import merged_key
-from fedminmax.metrics.score_rows import metric_names
-from fedminmax.metrics.sums import ScoreSums
+from fedminmax.metrics.score_rows import by_group, metric_names
+from fedminmax.metrics.sums import ScoreSums, empty_sums
 from fedminmax.network.secure.layouts import score_shape
 from fedminmax.network.server.agreement import Agreement
 from fedminmax.network.server.sites import Sites
@@ -56,13 +56,6 @@ class Measured:
     rows: Tensor
 
 
-def by_group(sums: ScoreSums, encoding: Encoding) -> tuple[ScoreSums, ScoreSums]:
-    """Return sums by group, merged ones within theirs, and those of each merged group."""
-    together = merged_key(encoding.schema)
-    into = encoding.groups.index(together) if encoding.merged_groups else 0
-    return sums.split(len(encoding.groups), into)
-
-
 def measure(
     agreement: Agreement, sites: Sites, members: Sequence[Tensor]
 ) -> tuple[Measured, dict[str, str]]:
@@ -74,11 +67,7 @@ def measure(
     lines, scores = score_shape(encoding, len(members))
     silent, most = received.reasons, _max_scores(encoding, scores)
     rows = torch.zeros(len(plan.senders), len(encoding.groups), dtype=torch.int64)
-    total = ScoreSums(
-        torch.zeros(lines, dtype=torch.int64),
-        torch.zeros(lines, scores, dtype=torch.float64),
-        torch.zeros(lines, scores, scores, dtype=torch.float64),
-    )
+    total = empty_sums(lines, scores)
     for site, sums in received.records.items():
         try:
             counts = by_group(sums, encoding)[0].counts

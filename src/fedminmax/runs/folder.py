@@ -1,6 +1,7 @@
-"""The output folder of one configuration; each run in it belongs to one process at a time.
+"""The output folder of one configuration: its files, and who works in it.
 
-Several calls may work in one folder at once: each takes the runs that no other call holds.
+Each run belongs to one process at a time. Several calls may work in one folder at once: each takes
+the runs that no other call holds.
 """
 
 import json
@@ -8,8 +9,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from pydantic import ValidationError
+from pydantic_core import from_json
+
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import held, write_json_once
+from fedminmax.core.files import held, write_json, write_json_once
+from fedminmax.data.tables.census import FORMAT, first_error
+from fedminmax.findings.records import Results, record_as_json
 
 CENSUS_FILE = "census.json"
 CONFIG_FILE = "config.toml"
@@ -27,6 +33,7 @@ BASELINE_FOLDER = "baseline"
 LOCK_FILE = ".lock"
 # Those who look whether a run is held share its lock for an instant.
 SECONDS_TO_CLAIM = 0.2
+ADVICE = "remove it, and run 'fedminmax train' again"
 
 
 def claim_folder(folder: Path, config: Mapping[str, object]) -> None:
@@ -106,3 +113,39 @@ def _flat(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:
         else:
             flat[prefix + name] = value
     return flat
+
+
+def write_results(folder: Path, results: Results) -> None:
+    """Write the results, which mark the run as finished."""
+    write_json(folder / RESULTS_FILE, record_as_json(results))
+
+
+def read_results(folder: Path) -> Results | None:
+    """Read a finished run's results; None if it is not finished."""
+    path = folder / RESULTS_FILE
+    if not path.exists():
+        return None
+    try:
+        content = from_json(path.read_bytes())
+        found = content["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged; {ADVICE}") from error
+    if found != FORMAT:
+        raise InputError(
+            f"{path} has format {found}, this version reads format {FORMAT}; use the version of "
+            "fedminmax that wrote it, or train again"
+        )
+    try:
+        return Results.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged ({first_error(error)}); {ADVICE}") from error
+
+
+def finished_results(folder: Path) -> Results:
+    """Read the results of a run that must be finished."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; give a run folder of 'fedminmax train'")
+    results = read_results(folder)
+    if results is None:
+        raise InputError(f"{folder} has no finished run; run 'fedminmax train' again to continue")
+    return results
