@@ -1,6 +1,7 @@
 """The experiment from end to end, small: its files, its JSON, and going on after any stop."""
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -32,7 +33,8 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @contextmanager
 def running_with_a_checkpoint(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a run whose checkpoints are due all the time, and wait until it has written one."""
-    environment = ONE_THREAD | {"PYTHONPATH": str(folder)}
+    paths = [str(folder), ONE_THREAD.get("PYTHONPATH", "")]
+    environment = ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     (folder / "sitecustomize.py").write_text(
         "import fedminmax.training.checkpoint as r\nr.SECONDS_BETWEEN_CHECKPOINTS = 0.0\n"
     )
