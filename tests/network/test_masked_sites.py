@@ -165,7 +165,7 @@ def test_a_site_sends_nothing_that_it_would_not_believe_itself(
     honest, east = encoded_site.reply_to, FOUR_SITES.index("east")
 
     def too_large(
-        method: AnyMethod[Any], order: Order, own: encoded_site.EncodedSite, state: Path
+        method: AnyMethod[Any], order: Order, own: encoded_site.EncodedSite, state: Path | None
     ) -> Sums:
         reply = honest(method, order, own, state)
         added = 1e3 if own.data.number == east else 0.0

@@ -15,7 +15,6 @@ import psutil
 from nvflare.collab import collab
 from safetensors.numpy import load, save
 
-from fedminmax.network.secure import totals
 from fedminmax.network.secure.messages import (
     SIGNATURE_BYTES,
     Ask,
@@ -23,7 +22,7 @@ from fedminmax.network.secure.messages import (
     from_bytes,
     to_bytes,
 )
-from fedminmax.network.server import masked_sites, remote
+from fedminmax.network.server import remote
 from fedminmax.network.wire import transport
 from fedminmax.network.wire.endpoints import Question
 from fedminmax.network.wire.transport import Answer
@@ -39,7 +38,7 @@ def install(server: Any) -> None:
     server.ask_sites = OtherServer(server.ask_sites, Path(os.environ[LIAR.FOLDER_VARIABLE]))
     # A site that died is noticed sooner.
     transport.POLL_SECONDS = 1.0
-    modules: tuple[Any, ...] = (server, transport, masked_sites, remote, totals)
+    modules: tuple[Any, ...] = (server, transport)
     for module in modules:
         module.PRESENCE_TIMEOUT = 3.0
     remote.SECONDS_BETWEEN_TRIES = 0.5

@@ -265,7 +265,7 @@ def test_an_upload_that_is_not_signed_is_refused_by_name(tmp_path: Path) -> None
         (b"", "west sent a masked answer of 0 bytes"),
         (b"\0", "west sent a masked answer of 1 bytes"),
         (b"\0\0\2", "west sent a masked answer of 3 bytes"),
-        (bytes(10_000), r"west sent 10,000 bytes"),
+        (bytes(10_000), r"west sent a masked answer of 10,000 bytes"),
     ],
 )
 def test_an_upload_that_is_none_is_refused_by_name(

@@ -36,11 +36,11 @@ from fedminmax.core.messages import Order, Sums, zero_sums
 from fedminmax.core.privacy.mechanism import Mechanism
 from fedminmax.core.task import Task
 from fedminmax.data.tables.encoding import Encoding
+from fedminmax.methods.expectations import expected_reply
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.metrics.score_rows import metric_names
 from fedminmax.network.secure.fixed_point import MAX_EXPONENT, Kind, Layout, Section, exponent_for
-from fedminmax.network.wire.checks import expected_reply
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.network.wire.sections import categories_of, quantities_of, strata_of

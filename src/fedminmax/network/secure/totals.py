@@ -340,16 +340,18 @@ class Attempt:
         signatures = {site: upload.signature for site, upload in self._uploads.items()}
         sent = to_bytes(UnmaskAsk(self._ask.question, signatures, sealed))
         seconds, notes = dict.fromkeys(sites, MIN_SECONDS), self._notes
-        answers = gather(self._transport(sites, Endpoint.UNMASK, {"message": sent}, seconds))
-        notes.failures |= answers.failures
         notes.bytes_out += len(sent)
-        notes.bytes_in += max(map(_length, answers.messages.values()), default=0)
-        replies = {}
-        for site, message in answers.messages.items():
+        replies, longest = {}, 0
+        for answer in self._transport(sites, Endpoint.UNMASK, {"message": sent}, seconds):
+            if answer.failure is not None:
+                notes.failures[answer.site] = answer.failure
+                continue
+            longest = max(longest, _length(answer.message))
             try:
-                replies[site] = from_bytes(message, Unmasked, site)
+                replies[answer.site] = from_bytes(answer.message, Unmasked, answer.site)
             except RefusedError as error:
-                notes.failures[site] = str(error)
+                notes.failures[answer.site] = str(error)
+        notes.bytes_in += longest
         return replies
 
     def trace(self, seeds: Mapping[str, bytes]) -> dict[str, str]:

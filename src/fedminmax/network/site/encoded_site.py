@@ -216,10 +216,12 @@ class SiteState:
         return [int(match[1]) for match in names if match]
 
 
-def reply_to(method: AnyMethod[Any], order: Order, encoded_site: EncodedSite, state: Path) -> Sums:
+def reply_to(
+    method: AnyMethod[Any], order: Order, encoded_site: EncodedSite, state: Path | None = None
+) -> Sums:
     """Do a round's work; what the site keeps from round to round is stored under ``state``."""
     site, workspace = encoded_site.data, encoded_site.workspace
-    if not lets_sites_keep(method):
+    if state is None or not lets_sites_keep(method):
         return site_reply(method, order, site, workspace)[0]
     kept = SiteState(state)
     before = kept.before(order.key.round, method.start_keeping(encoded_site.start))

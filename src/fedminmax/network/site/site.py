@@ -22,7 +22,7 @@ from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
 from fedminmax.core.messages import Order, Sums
 from fedminmax.data.tables.encoding import encoding_from_json, has_expected_knots
 from fedminmax.data.tables.site_summary import SiteSummary, summarise, without_counts
-from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.method import AnyMethod, lets_sites_keep
 from fedminmax.network.planned_runs import needs_learning_rate, with_rate
 from fedminmax.network.secure.identity import Authority, Identity
 from fedminmax.network.secure.layouts import Layouts, sizes_from_bytes
@@ -124,7 +124,9 @@ class Site:
         self.journal = Journal(folder)
         self._prepared: Prepared | None = None
         self._encoded_site: EncodedSite | None = None
-        self._methods: list[AnyMethod[Any]] = []
+        self._methods: Sequence[AnyMethod[Any]] = ()
+        # Where the site keeps what each run leaves from round to round, if its method does.
+        self._states: Sequence[Path | None] = ()
         self._curvatures = 0
         self._direction = b""
         self._lengths = UNKNOWN_LENGTHS
@@ -160,7 +162,8 @@ class Site:
         masked = came.secure_aggregation is not None
         sender = self._masked_sender(came, content) if masked else PlainSender()
         self._prepared = Prepared(came, rows, summary, sender, private)
-        self._methods = methods or self._methods
+        if methods:
+            self._take_methods(methods)
         return b"" if masked else summary_to_bytes(summary)
 
     def _masked_sender(self, plan: NetworkPlan, content: bytes) -> MaskedSender:
@@ -291,7 +294,7 @@ class Site:
         word = content.decode(errors="replace")
         methods = [run.build() for run in with_rate(job.plan.runs, word)]
         self.journal.allow(Question(Endpoint.TAKE_RATE), content)
-        self._methods = methods
+        self._take_methods(methods)
         if self.is_masked:
             self._masks().agree_on_rate(content)
         return b""
@@ -314,7 +317,7 @@ class Site:
         self._latest = question
 
         def sections() -> Sections:
-            reply = reply_to(method, came, encoded_site, self._state_of(number))
+            reply = reply_to(method, came, encoded_site, self._states[number])
             if job.plan.validation and came.phase == 0:
                 losses = encoded_site.validation_losses(came.parameters)
                 reply = replace(reply, validation=losses)
@@ -325,9 +328,14 @@ class Site:
         asked = Asked(question, _bytes(order), ask)
         return job.sender.send(asked, sections, lambda layouts: layouts.round(method, came))
 
-    def _state_of(self, run: int) -> Path:
-        """Return where the site keeps what a run leaves from round to round."""
-        return self._folder / f"{self._job('an order').plan.run}-{run}"
+    def _take_methods(self, methods: Sequence[AnyMethod[Any]]) -> None:
+        """Take the methods of the runs, once all their options are known."""
+        run = self._job("an order").plan.run
+        self._methods = methods
+        self._states = [
+            self._folder / f"{run}-{number}" if lets_sites_keep(method) else None
+            for number, method in enumerate(methods)
+        ]
 
     def _sections(self, method: AnyMethod[Any], order: Order, reply: Sums) -> Sections:
         """Return a reply as sections; where nobody else could check it, this site does."""
@@ -368,7 +376,7 @@ class Site:
         prover = prover_for(encoded_site.workspace.linear, encoded_site.data.groups)
 
         def sections() -> Sections:
-            reply = reply_to(prover, came, encoded_site, self._state_of(0))
+            reply = reply_to(prover, came, encoded_site)
             return self._sections(prover, came, reply)
 
         asked = Asked(question, _bytes(order), ask)

@@ -10,7 +10,7 @@ site's name and the reason are logged. A plausible lie passes.
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,24 +18,16 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.bounds import LOSS_ROUNDING, RowLengths, RowLimits
-from fedminmax.core.local_epochs import LocalEpochs
-from fedminmax.core.messages import Order, Reveals, Sums
+from fedminmax.core.messages import Order, Sums
 from fedminmax.core.text import counted
 from fedminmax.core.validation import LossSums
-from fedminmax.methods.method import (
-    AnyMethod,
-    OneStepMethod,
-    declares_replies,
-    rate_of,
-    sums_over_rows,
-    takes_one_step,
-)
+from fedminmax.methods.expectations import ReportedGradient, expected_reply, reported_gradients
+from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     OwnLoss,
     ReportedCurvature,
     Sender,
-    expect_local_epochs,
 )
 from fedminmax.network.wire.codec import RefusedError, check_finite
 
@@ -125,7 +117,7 @@ def check_reply(
     _check_curvature(expected.reported_curvature, site)
     length = _check_step(reply, expected, sender.lengths, site)
     if before is not None and sender.limits.at_every_model:
-        for reported in _reported_gradients(method, order, sender, reply, expected.reach):
+        for reported in reported_gradients(method, order, sender, reply, expected.reach):
             _check_slope(reported, order, sender, reply, before=before, site=site)
     return length
 
@@ -144,39 +136,6 @@ def _of_local_training(expected: ExpectedReply, sender: Sender, reply: Sums) -> 
         evaluations=reply.gradient_evaluations,
         is_limit=False,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class ReportedGradient:
-    """The gradient of sum_i c_i loss_i over the sender's rows, c_i being their group's weight.
-
-    Its length is at most ``reach`` times that of the rows.
-    """
-
-    weights: Tensor
-    gradient: Tensor
-    reach: float
-
-
-def _reported_gradients(
-    method: AnyMethod[Any], order: Order, sender: Sender, reply: Sums, reach: float
-) -> Iterator[ReportedGradient]:
-    """Yield the gradients in a reply's step: of all rows, or of each group."""
-    step = reply.step.double()
-    if sums_over_rows(method):
-        groups, gradients = len(sender.counts), step.reshape(-1, len(order.parameters))
-        each = torch.eye(groups, dtype=torch.float64)
-        weights = each if len(gradients) == groups else torch.ones_like(each[:1])
-        for own_weights, gradient in zip(weights, gradients, strict=True):
-            yield ReportedGradient(own_weights, gradient, reach)
-    elif takes_one_step(method):
-        own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
-        gradient = step / rate_of(method)
-        if sender.limits.ridge:
-            # The ridge's part is known, and not included in the losses.
-            penalised = float(own.coefficients[0] @ sender.counts.to(torch.float64))
-            gradient = gradient - sender.limits.ridge * penalised * order.parameters.to(gradient)
-        yield ReportedGradient(own.coefficients[0], gradient, reach / rate_of(method))
 
 
 def _check_slope(
@@ -215,59 +174,6 @@ def _check_slope(
             f"{site} sent a step that does not fit how its own losses changed since its last "
             "reply; refused"
         )
-
-
-def expected_reply(
-    method: AnyMethod[Any], order: Order, sender: Sender, reply: Sums
-) -> ExpectedReply:
-    """Return what an honest sender with these losses replies."""
-    if declares_replies(method):
-        expected = method.expected(order, sender, reply)
-        return replace(expected, adds_up=expected.adds_up or sums_over_rows(method))
-    if takes_one_step(method):
-        return _expected_of_one_step(method, order, sender, reply)
-    return _expected_of_local_work(method, order, sender, reply)
-
-
-def _expected_of_one_step(
-    method: OneStepMethod[Any], order: Order, sender: Sender, reply: Sums
-) -> ExpectedReply:
-    """The step is eta sum_i c_i grad_i: the row weights determine everything."""
-    own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
-    slopes = sender.limits.squared_slopes(sender.counts, reply.group_loss)
-    return ExpectedReply(
-        numbers=len(order.parameters),
-        scale=float(own.scale[0]),
-        rows=sender.rows,
-        evaluations=sender.rows,
-        reach=rate_of(method) * math.sqrt(float(torch.dot(own.coefficients[0] ** 2, slopes))),
-        own_loss=_loss_of_all_rows(method, sender, reply),
-        adds_up=True,
-    )
-
-
-def _expected_of_local_work(
-    method: AnyMethod[Any], order: Order, sender: Sender, reply: Sums
-) -> ExpectedReply:
-    """Of work that the method does not describe: shape, counts and scale, n_k times a displacement.
-
-    How long a step is depends on the work, so steps are only compared with each other, in units of
-    FedAvg's with the method's epochs and batches, or of one step on all rows if it has none.
-    """
-    epochs, batch_size = getattr(method, "epochs", 1), getattr(method, "batch_size", None)
-    plan = LocalEpochs(epochs, batch_size, rate_of(method))
-    return replace(
-        expect_local_epochs(order, sender, reply, plan, weight=float(sender.rows)),
-        evaluations=reply.gradient_evaluations,
-        is_limit=False,
-        own_loss=_loss_of_all_rows(method, sender, reply),
-    )
-
-
-def _loss_of_all_rows(method: AnyMethod[Any], sender: Sender, reply: Sums) -> OwnLoss | None:
-    """Return the sender's own loss, if the method needs it: the sum of its groups' losses."""
-    total = float(reply.group_loss.sum())
-    return OwnLoss(sender.rows, total, total) if method.reveals is Reveals.OWN_LOSS else None
 
 
 def _check_losses(reply: Sums, sender: Sender, site: str) -> None:
