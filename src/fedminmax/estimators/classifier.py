@@ -18,7 +18,6 @@ from fedminmax.estimators.base import (
     set_fitted,
     validate_data,
 )
-from fedminmax.estimators.decide_model import decide, decided_model
 from fedminmax.estimators.settings import (
     TrainingSettings,
     check_settings,
@@ -46,8 +45,7 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
     (mean training loss by name), ``history_`` (a ``RoundRecord`` per round), ``convergence_``
     (whether the rounds were enough; if not, ``fit`` warns), ``certificate_`` (what is proved about
     the worst group's training risk; None if nothing is), ``validation_`` (the round that validation
-    rows chose, with its worst group's risk and standard error; None without them),
-    ``decided_model_`` (for ``model="auto"``: what was chosen and why, else None), ``n_iter_``
+    rows chose, with its worst group's risk and standard error; None without them), ``n_iter_``
     (rounds), ``model_`` (a torch module for scaled features) and ``scaling_``.
 
     >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["f", "m", "f", "m"]
@@ -83,23 +81,17 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
                 "give rows of at least two classes"
             )
         seed = seed_of(self.random_state)
-
-        def rows_with(validation: float) -> Rows:
-            places = place_rows(
-                labels,
-                sensitive_features=sensitive_features,
-                sites=sites,
-                validation=validation,
-                seed=seed,
-            )
-            self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
-            return Rows(self.scaling_.apply(features), labels, places)
-
+        places = place_rows(
+            labels,
+            sensitive_features=sensitive_features,
+            sites=sites,
+            validation=validation_share(self),
+            seed=seed,
+        )
+        self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
+        rows = Rows(self.scaling_.apply(features), labels, places)
         outputs = len(self.classes_)
-        settings, compared = decide(self, rows_with, loss_name=loss, outputs=outputs, seed=seed)
-        rows = rows_with(validation_share(settings))
-        trained = train_rows(settings, rows, loss_name=loss, outputs=outputs, seed=seed)
-        self.decided_model_ = decided_model(settings, compared, trained.groups)
+        trained = train_rows(self, rows, loss_name=loss, outputs=outputs, seed=seed)
         set_fitted(self, trained)
         return self
 

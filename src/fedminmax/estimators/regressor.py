@@ -15,7 +15,6 @@ from fedminmax.estimators.base import (
     set_fitted,
     validate_data,
 )
-from fedminmax.estimators.decide_model import decide, decided_model
 from fedminmax.estimators.settings import TrainingSettings, check_settings, validation_share
 from fedminmax.estimators.training import Rows, measure_scaling, place_rows, train_rows
 
@@ -45,28 +44,21 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
         seed = seed_of(self.random_state)
         no_classes = np.zeros(len(y), dtype=np.int64)
         column = y.astype(np.float64)[:, None]
-
-        def rows_with(validation: float) -> Rows:
-            places = place_rows(
-                no_classes,
-                sensitive_features=sensitive_features,
-                sites=sites,
-                validation=validation,
-                seed=seed,
-            )
-            self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
-            self.target_scaling_ = measure_scaling(column[places.train], wanted=self.standardize)
-            target = self.target_scaling_.apply(column)[:, 0].astype(features.dtype)
-            return Rows(self.scaling_.apply(features), target, places)
-
-        loss = "squared_error"
-        settings, compared = decide(self, rows_with, loss_name=loss, outputs=1, seed=seed)
-        # The scale of the rows that were compared on; that of all rows comes next.
-        compared_unit = float(self.target_scaling_.scale[0]) ** 2 if compared else 1.0
-        rows = rows_with(validation_share(settings))
+        places = place_rows(
+            no_classes,
+            sensitive_features=sensitive_features,
+            sites=sites,
+            validation=validation_share(self),
+            seed=seed,
+        )
+        self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
+        self.target_scaling_ = measure_scaling(column[places.train], wanted=self.standardize)
+        target = self.target_scaling_.apply(column)[:, 0].astype(features.dtype)
+        rows = Rows(self.scaling_.apply(features), target, places)
         unit = float(self.target_scaling_.scale[0]) ** 2
-        trained = train_rows(settings, rows, loss_name=loss, outputs=1, seed=seed, risk_unit=unit)
-        self.decided_model_ = decided_model(settings, compared, trained.groups, compared_unit)
+        trained = train_rows(
+            self, rows, loss_name="squared_error", outputs=1, seed=seed, risk_unit=unit
+        )
         set_fitted(self, trained)
         return self
 

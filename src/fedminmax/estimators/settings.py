@@ -24,8 +24,7 @@ from fedminmax.methods.shared.checks import check_whole, checked_method
 # Settings of the default method; a method that the user gives has its own.
 DEFAULT_METHOD_SETTINGS = ("gap", "learning_rate", "adversary_rate", "epsilon")
 ADVERSARY_RATE = 0.1
-LINEAR, SPLINE, NETWORK, AUTO = "linear", "spline", "mlp", "auto"
-KINDS = (LINEAR, SPLINE, NETWORK, AUTO)
+LINEAR, SPLINE, NETWORK = KINDS = "linear", "spline", "mlp"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -48,10 +47,8 @@ class TrainingSettings:
             never as the worst group, "merge" combines them into one group, "include" treats them
             like any other.
         model: "linear" (for classes: logistic), "spline", whose effects of numbers may bend (a
-            linear model of spline features), "mlp", a network with ``hidden`` layers, or "auto":
-            linear unless splines clearly help the worst group on rows that are set aside (a
-            fifth, or ``validation``); the chosen one is then trained on all rows. None is a
-            network if there are hidden layers, else linear.
+            linear model of spline features), or "mlp", a network with ``hidden`` layers. None is
+            a network if there are hidden layers, else linear.
         hidden: widths of hidden ReLU layers of a network.
         ridge: m of the penalty m/2 |theta|^2 on all of a linear model's parameters, intercepts
             included; risks are reported without it. 0 is none; a network has none. None is 1e-4
@@ -112,7 +109,7 @@ def check_settings(settings: TrainingSettings) -> None:
     small_rule_of(settings)
     if not isinstance(settings.standardize, (bool, np.bool_)):
         raise InputError(f"standardize = {settings.standardize!r}; give True or False")
-    if kind_of(settings) in (SPLINE, AUTO) and not settings.standardize:
+    if kind_of(settings) == SPLINE and not settings.standardize:
         raise InputError(
             f"standardize = False with model = {settings.model!r}, but knots of splines are in "
             "standard deviations; give standardize=True"
@@ -135,7 +132,7 @@ def check_settings(settings: TrainingSettings) -> None:
 
 
 def kind_of(settings: TrainingSettings) -> str:
-    """Return what is trained: "linear", "spline", "mlp" or "auto"."""
+    """Return what is trained: "linear", "spline" or "mlp"."""
     widths, kind = checked_widths(settings.hidden), settings.model
     if kind is None:
         return NETWORK if widths else LINEAR
