@@ -45,7 +45,7 @@ class AblatedLinear:
 
     @property
     def _whole(self) -> FedMinMaxFast:
-        return FedMinMaxFast(gap=0.0)
+        return FedMinMaxFast(optimality_gap=0.0)
 
     def init(self, parameters: Tensor, census: Census) -> LookAheadState:
         """As the whole method."""

@@ -51,7 +51,7 @@ def adult_cross_entropy(seeds: range) -> Iterator[Reached]:
         yield from reach(
             ("Adult, cross-entropy + ridge", setting, seed),
             federation,
-            FedMinMaxFast(gap=0.0),
+            FedMinMaxFast(optimality_gap=0.0),
             targets,
             _gap,
         )
@@ -88,7 +88,7 @@ def adult_brier(seeds: range) -> Iterator[Reached]:
         yield from reach(
             ("Adult, Brier", setting, seed),
             federation,
-            FedMinMaxFast(gap=0.0),
+            FedMinMaxFast(optimality_gap=0.0),
             (target,),
             _lowest,
         )
@@ -121,7 +121,7 @@ def wide(loss: str, seeds: range) -> Iterator[Reached]:
         yield from reach(
             (f"wide table, {loss}", setting, seed),
             federation,
-            FedMinMaxFast(gap=0.0),
+            FedMinMaxFast(optimality_gap=0.0),
             (target,),
             _lowest,
         )
@@ -139,7 +139,7 @@ def regression(seeds: range) -> Iterator[Reached]:
             yield from reach(
                 ("wide table, linear regression", setting, seed),
                 federation,
-                FedMinMaxFast(gap=0.0),
+                FedMinMaxFast(optimality_gap=0.0),
                 (target,),
                 partial(_least_squares_gap, table),
             )
@@ -202,7 +202,7 @@ def _pass_times(federation: Simulation) -> str:
 
     contestants = {
         "plain pass": Contestant(partial(ask, FedMinMax(0.1))),
-        "sums by group with curvature": Contestant(partial(ask, FedMinMaxFast(gap=0.0))),
+        "sums by group with curvature": Contestant(partial(ask, FedMinMaxFast(optimality_gap=0.0))),
     }
     times = time_in_turns(contestants, repeats=3, threads=torch.get_num_threads())
     return ", ".join(f"{name} {np.median(seconds):.3f} s" for name, seconds in times.items())

@@ -105,10 +105,10 @@ def test_status_and_budget(tmp_path: Path) -> None:
     [
         (["--methods", "fedmax"], "method 'fedmax' is unknown"),
         (["--methods", "fedminmax:speed=3"], "fedminmax has no option 'speed'"),
-        (["--methods", "fedminmax:epsilon"], "write options as fedminmax:name=value"),
-        (["--methods", "fedminmax:epsilon=low"], "expected a number"),
+        (["--methods", "fedminmax:min_weight"], "write options as fedminmax:name=value"),
+        (["--methods", "fedminmax:min_weight=low"], "expected a number"),
         (["--methods", "afl:start=somewhere"], "expected rows or uniform"),
-        (["--methods", "fedminmax:epsilon=0.7"], "epsilon = 0.7 with 2 groups"),
+        (["--methods", "fedminmax:min_weight=0.7"], "min_weight = 0.7 with 2 groups"),
         (["--methods", "fedmgda", "--sums-only"], "needs each site's own update"),
         (["--methods", "afl", "--sums-only"], "needs each site's own loss"),
         (["--settings", "XYZ"], "'XYZ' is unknown"),

@@ -206,7 +206,7 @@ def test_a_status_writes_nothing(tmp_path: Path) -> None:
         (["--channels", "16"], "'16' is not two numbers such as 16,32"),
         (["--budget", "2"], "'2' is not a time such as 90s, 30m, 2h or 1h30m"),
         (["--settings", "XSG"], "'XSG' is unknown; choose from ESG, SSG, PSG"),
-        (["--epsilon", "0.2"], "epsilon"),
+        (["--min-weight", "0.2"], "min_weight"),
         (["--device", "nowhere"], "device nowhere cannot be used here; give cpu"),
     ],
 )

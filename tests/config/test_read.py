@@ -17,11 +17,12 @@ from tests.data.tables.small_tables import SCHEMA, write_config
 TARGET = 'target = "ill"\n'
 CLASSES = 'classes = ["no", "yes"]'
 COLUMNS = 'columns = ["sex"]'
+FEDMINMAX_OPTIONS = ("learning_rate", "adversary_rate", "min_weight")
 METHOD = 'name = "fedminmax"'
 
 
 def test_a_whole_configuration(tmp_path: Path) -> None:
-    config = read_config(write_config(tmp_path, ("rounds = 10", "rounds = 10\nepsilon = 0.01")))
+    config = read_config(write_config(tmp_path, ("rounds = 10", "rounds = 10\nmin_weight = 0.01")))
     assert config.schema == SCHEMA
     assert config.training == (
         Source(tmp_path / "north.csv", "north"),
@@ -31,7 +32,7 @@ def test_a_whole_configuration(tmp_path: Path) -> None:
     assert (config.held_out, config.seed, config.format.delimiter) == (0.0, 0, "auto")
     assert config.model == ModelSection("logistic", (), "brier")
     assert config.method == MethodSection(
-        "fedminmax", {"epsilon": "0.01"}, 10, participation=1.0, baseline="fedavg"
+        "fedminmax", {"min_weight": "0.01"}, 10, participation=1.0, baseline="fedavg"
     )
 
 
@@ -290,7 +291,7 @@ def test_any_name_survives_being_written(name: str) -> None:
         (
             METHOD,
             f"{METHOD}\nmu = 1",
-            "[method] fedminmax has no option 'mu'; it has learning_rate, adversary_rate, epsilon",
+            f"[method] fedminmax has no option 'mu'; it has {', '.join(FEDMINMAX_OPTIONS)}",
         ),
         (
             METHOD,

@@ -31,8 +31,8 @@ MINMAX = FedMinMax(learning_rate=0.3, adversary_rate=0.4)
 ONE_STEP = [
     Case("FedMinMax", lambda _: MINMAX),
     Case(
-        "FedMinMax-epsilon",
-        lambda _: FedMinMax(learning_rate=0.3, adversary_rate=0.4, epsilon=0.1),
+        "FedMinMax-min_weight",
+        lambda _: FedMinMax(learning_rate=0.3, adversary_rate=0.4, min_weight=0.1),
     ),
     Case(
         "AFL",
@@ -66,17 +66,17 @@ ONE_STEP = [
 FAST = [
     Case(
         "FedMinMaxFast",
-        lambda _: FedMinMaxFast(gap=0.0),
+        lambda _: FedMinMaxFast(optimality_gap=0.0),
         tolerance=1e-7,
     ),
     Case(
-        "FedMinMaxFast-epsilon",
-        lambda _: FedMinMaxFast(epsilon=0.1, gap=0.0),
+        "FedMinMaxFast-min_weight",
+        lambda _: FedMinMaxFast(min_weight=0.1, optimality_gap=0.0),
         tolerance=1e-7,
     ),
     Case(
         "FedAvgFast",
-        lambda _: FedAvgFast(gap=0.0),
+        lambda _: FedAvgFast(optimality_gap=0.0),
         tolerance=1e-7,
     ),
     Case(
@@ -169,9 +169,9 @@ LOCAL = [
         lambda batch: GroupSCAFFPD(0.3, 0.4, epochs=3, batch_size=batch),
     ),
     Case(
-        "GroupSCAFFPD-epsilon",
+        "GroupSCAFFPD-min_weight",
         lambda batch: GroupSCAFFPD(
-            0.3, 0.4, extrapolation=0.5, epsilon=0.1, epochs=3, batch_size=batch
+            0.3, 0.4, extrapolation=0.5, min_weight=0.1, epochs=3, batch_size=batch
         ),
     ),
     Case(

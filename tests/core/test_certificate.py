@@ -130,7 +130,7 @@ def proved_by(loss: Loss, x: Vector, y: Vector, ridge: float, start: float) -> l
         model.weight.copy_(start * torch.linspace(-1.0, 1.0, outputs)[:, None])
     rows = (torch.from_numpy(x)[:, None], torch.from_numpy(y), torch.zeros(len(x)).long())
     federation = Simulation(model, loss, [rows], ridge=ridge)
-    rounds = train(federation, FedMinMaxFast(gap=0.0), rounds=6)
+    rounds = train(federation, FedMinMaxFast(optimality_gap=0.0), rounds=6)
     found = [done.certificate for done in rounds]
     assert None not in found
     return [own for own in found if own is not None]
@@ -183,7 +183,7 @@ def test_a_model_too_wide_for_second_derivatives_has_the_one_round_bound(
     outputs = 1 if loss is squared_error_loss else 2
     rows = (x, y if outputs == 1 else (y > 0).long(), group)
     federation = Simulation(nn.Linear(4, outputs), loss, [rows], ridge=0.1)
-    *_, last = train(federation, FedMinMaxFast(gap=1e-9), rounds=40)
+    *_, last = train(federation, FedMinMaxFast(optimality_gap=1e-9), rounds=40)
     best, answer = last.certificate, last.members[0]
     assert best is not None
     monkeypatch.setattr("fedminmax.methods.shared.second_order_state.MAX_CURVATURE", 0)

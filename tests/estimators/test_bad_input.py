@@ -32,15 +32,21 @@ def complaint(model: Any = None, y: Any = Y, **metadata: Any) -> str:
         ({"validation": 0.9}, "validation = 0.9; give the share of validation rows"),
         ({"loss": "hinge"}, "'hinge'; give 'brier' or 'cross_entropy'"),
         ({"device": "abacus"}, "device abacus cannot be used here"),
-        ({"epsilon": 0.7}, "epsilon at most 0.5"),
+        ({"min_weight": 0.7}, "min_weight at most 0.5"),
         ({"learning_rate": -1.0}, "learning_rate = -1"),
-        ({"method": FedAvg(), "epsilon": 0.1}, "epsilon = 0.1 was given together with a method"),
-        ({"method": FedAvg(), "gap": 0.1}, "gap = 0.1 was given together with a method"),
         (
-            {"adversary_rate": 0.1, "gap": 0.1},
-            "gap = 0.1 was given with a rate, which is for Algorithm 1",
+            {"method": FedAvg(), "min_weight": 0.1},
+            "min_weight = 0.1 was given together with a method",
         ),
-        ({"gap": -1.0}, "gap = -1"),
+        (
+            {"method": FedAvg(), "optimality_gap": 0.1},
+            "optimality_gap = 0.1 was given together with a method",
+        ),
+        (
+            {"adversary_rate": 0.1, "optimality_gap": 0.1},
+            "optimality_gap = 0.1 was given with a rate, which is for Algorithm 1",
+        ),
+        ({"optimality_gap": -1.0}, "optimality_gap = -1"),
         ({"iterate": "last"}, "iterate = 'last' was given with a method that chooses its model"),
     ],
 )

@@ -153,7 +153,7 @@ def test_single_precision_stays_single() -> None:
 
 
 def test_history_has_a_point_for_each_round() -> None:
-    trained = FedMinMaxClassifier(loss="brier", rounds=20, gap=0.0).fit(
+    trained = FedMinMaxClassifier(loss="brier", rounds=20, optimality_gap=0.0).fit(
         PROBLEM.x, WORDS, sensitive_features=SEX
     )
     assert [point.round for point in trained.history_] == list(range(1, 21))

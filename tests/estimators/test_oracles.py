@@ -12,7 +12,7 @@ from tests.estimators.problems import group_risks, minimax_value, two_groups
 @pytest.mark.parametrize("classes", [2, 3])
 def test_with_one_group_and_cross_entropy_it_is_logistic_regression(classes: int) -> None:
     x, y = make_blobs(200, centers=classes, cluster_std=6.0, n_features=4, random_state=1)
-    ours = FedMinMaxClassifier(ridge=0.0, gap=1e-9).fit(x, y)
+    ours = FedMinMaxClassifier(ridge=0.0, optimality_gap=1e-9).fit(x, y)
     theirs = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(x, y)
     np.testing.assert_allclose(ours.predict_proba(x), theirs.predict_proba(x), atol=1e-5)
     assert ours.score(x, y) == theirs.score(x, y)

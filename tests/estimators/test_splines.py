@@ -44,7 +44,7 @@ def test_with_the_same_ridge_it_is_never_worse_in_training() -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"model": "tree"}, "model = 'tree'; give linear, spline, mlp, auto, or None"),
+        ({"model": "tree"}, "model = 'tree'; give linear, spline, mlp, or None"),
         ({"model": "spline", "hidden": (8,)}, "other models have none"),
         ({"model": "mlp"}, "an mlp needs hidden layers such as (64, 64)"),
         ({"model": "spline", "standardize": False}, "give standardize=True"),
@@ -54,27 +54,3 @@ def test_what_cannot_work_is_refused(settings: dict[str, object], complaint: str
     problem = two_groups()
     estimator = FedMinMaxClassifier(**settings)  # type: ignore[arg-type]
     assert complaint in complaint_of(lambda: estimator.fit(problem.x, problem.label))
-
-
-@pytest.mark.parametrize("chosen", ["spline", "linear"])
-def test_auto_is_what_it_chose_trained_on_all_rows(chosen: str) -> None:
-    generator = np.random.default_rng(1)
-    x, noise = generator.normal(size=(600, 2)), generator.normal(size=600)
-    y = (np.abs(x[:, 0]) if chosen == "spline" else x[:, 0]) + 0.5 * noise
-    sex = generator.choice(["f", "m"], 600)
-    ours, named = (
-        FedMinMaxRegressor(model=model, random_state=0).fit(x, y, sensitive_features=sex)
-        for model in ("auto", chosen)
-    )
-    decided = ours.decided_model_
-    assert decided is not None
-    assert decided.chosen == chosen
-    gain = decided.linear_risk - decided.spline_risk
-    assert (gain > decided.standard_error) == (chosen == "spline")
-    assert named.decided_model_ is None
-    assert np.array_equal(ours.predict(x), named.predict(x))
-
-
-def test_auto_needs_rows_to_compare_on() -> None:
-    estimator = FedMinMaxClassifier(model="auto")
-    assert "none of 2 can be set aside" in complaint_of(lambda: estimator.fit([[0.0], [1]], [0, 1]))

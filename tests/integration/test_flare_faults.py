@@ -59,7 +59,7 @@ ALL: Blows = {
 # Without a gap the server that looks ahead goes on up to the last round.
 RUNS: list[tuple[PlannedRun, Blows]] = [
     (PlannedRun("fedminmax", {}, ROUNDS), ALL),
-    (PlannedRun("fedminmax-fast", {"gap": "0"}, ROUNDS), {6: kill_the_server}),
+    (PlannedRun("fedminmax-fast", {"optimality_gap": "0"}, ROUNDS), {6: kill_the_server}),
 ]
 
 

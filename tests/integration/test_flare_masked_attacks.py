@@ -57,7 +57,7 @@ pytestmark = [
 ]
 WITHOUT_SOUTH = tuple(site for site in FOUR_SITES if site != "south")
 # Without a gap the method goes on to its last round, whatever the data are.
-LONG = PlannedRun("fedminmax-fast", {"gap": "0"}, 20)
+LONG = PlannedRun("fedminmax-fast", {"optimality_gap": "0"}, 20)
 # Of the same length, since keys are signed for a run by name.
 FIRST, SECOND = "table-1", "table-2"
 

@@ -33,7 +33,7 @@ def path(states: list[FirstOrderState]) -> Tensor:
 
 
 def test_with_every_ingredient_it_makes_the_products_steps() -> None:
-    whole = tries(FedMinMaxFast(curvature=False, gap=0.0))
+    whole = tries(FedMinMaxFast(curvature=False, optimality_gap=0.0))
     torch.testing.assert_close(path(tries(AblatedServer())), path(whole), rtol=1e-9, atol=1e-9)
     # Both of its branches: tries that were kept, and some that were not.
     assert whole[-1].failures > 1

@@ -259,7 +259,7 @@ def test_more_than_two_classes_and_quantities_are_refused_before_round_one() -> 
 
 def test_hyperparameters_are_checked() -> None:
     assert "learning_rate = 0" in complaint_of(lambda: FCFL(0.0))
-    assert "epsilon = -1" in complaint_of(lambda: FCFL(epsilon=-1.0))
+    assert "max_disparity = -1" in complaint_of(lambda: FCFL(max_disparity=-1.0))
     assert "weight_decay = -1" in complaint_of(lambda: FCFL(weight_decay=-1.0))
     assert "stage_one_rounds = -1" in complaint_of(lambda: FCFL(stage_one_rounds=-1))
     assert "batch_size = 0" in complaint_of(lambda: FCFL(batch_size=0))

@@ -19,7 +19,7 @@ from tests.oracles import brier_gradient
 from tests.problems import Vector, points, pooled, quadratic_federation, softmax_problem, to_numpy
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
-FREE = FedMGDA(epsilon=1.0)
+FREE = FedMGDA(max_weight_shift=1.0)
 ROWS = [6.0, 3.0, 1.0, 8.0]
 
 
@@ -53,7 +53,7 @@ def test_a_box_without_room_gives_the_mean_of_unit_updates(
 ) -> None:
     shares = np.array(ROWS) / sum(ROWS) if weighting is SiteWeighting.ROWS else np.full(4, 0.25)
     units = updates / np.linalg.norm(updates, axis=1, keepdims=True)
-    common = direction(FedMGDA(epsilon=0.0, weighting=weighting), updates)
+    common = direction(FedMGDA(max_weight_shift=0.0, weighting=weighting), updates)
     assert common == pytest.approx(shares @ units, abs=1e-12)
 
 
@@ -61,7 +61,7 @@ def test_a_box_without_room_gives_the_mean_of_unit_updates(
 def test_the_length_of_an_update_does_not_matter(updates: Vector, site: int, factor: float) -> None:
     scaled = updates.copy()
     scaled[site] *= factor
-    for method in (FREE, FedMGDA(epsilon=0.1)):
+    for method in (FREE, FedMGDA(max_weight_shift=0.1)):
         assert direction(method, scaled) == pytest.approx(direction(method, updates), abs=1e-9)
 
 
@@ -73,7 +73,7 @@ def test_two_sites_without_a_box_count_the_same(updates: Vector) -> None:
 
 def test_whoever_did_not_move_is_left_out() -> None:
     updates = np.array([[3.0, 4.0], [0.0, 0.0], [0.0, 2.0]])
-    common = direction(FedMGDA(epsilon=0.0), updates)
+    common = direction(FedMGDA(max_weight_shift=0.0), updates)
     assert common == pytest.approx(6 / 7 * np.array([0.6, 0.8]) + 1 / 7 * np.array([0.0, 1.0]))
     assert direction(FREE, np.zeros((3, 2))).tolist() == [0.0, 0.0]
 
@@ -130,7 +130,7 @@ def test_the_server_rate_may_not_grow(decay: float) -> None:
 
 
 def test_other_hyperparameters_are_checked() -> None:
-    assert "epsilon = -1" in complaint_of(lambda: FedMGDA(epsilon=-1.0))
+    assert "max_weight_shift = -1" in complaint_of(lambda: FedMGDA(max_weight_shift=-1.0))
     assert "server_rate = 0" in complaint_of(lambda: FedMGDA(server_rate=0.0))
     assert "learning_rate = 0" in complaint_of(lambda: FedMGDA(learning_rate=0.0))
     assert "epochs = 0" in complaint_of(lambda: FedMGDA(epochs=0))

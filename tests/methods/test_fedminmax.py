@@ -49,7 +49,7 @@ def test_algorithm_2_on_the_pooled_rows(eta_mu: float) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.2, 1 / 3])
 def test_algorithm_1_with_a_floor(epsilon: float) -> None:
-    method = FedMinMax(learning_rate=0.3, adversary_rate=0.5, epsilon=epsilon)
+    method = FedMinMax(learning_rate=0.3, adversary_rate=0.5, min_weight=epsilon)
     trace = fedminmax_by_hand(PROBLEM, rounds=ROUNDS, eta=0.3, eta_mu=0.5, epsilon=epsilon)
     assert min(weights.min() for weights in trace.weights) >= epsilon - 1e-12
     assert_follows(PROBLEM, method, trace)
@@ -63,14 +63,16 @@ def test_mu_starts_at_the_group_shares() -> None:
 
 def test_mu_starts_inside_the_floor() -> None:
     """(.9, .1) with epsilon .2: nearest is (.8, .2)."""
-    state = initial_progress(softmax_problem([[9, 1]]).federation(), FedMinMax(epsilon=0.2)).state
+    state = initial_progress(
+        softmax_problem([[9, 1]]).federation(), FedMinMax(min_weight=0.2)
+    ).state
     np.testing.assert_allclose(to_numpy(state.weights), [0.8, 0.2], atol=1e-15)
 
 
 def test_a_floor_without_room_is_refused_before_the_first_round() -> None:
-    method = FedMinMax(epsilon=0.4)
+    method = FedMinMax(min_weight=0.4)
     message = complaint_of(lambda: train(PROBLEM.federation(), method, rounds=1))
-    assert "epsilon = 0.4 with 3 groups" in message
+    assert "min_weight = 0.4 with 3 groups" in message
     assert "at most 0.333333" in message
 
 

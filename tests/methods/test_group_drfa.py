@@ -42,7 +42,7 @@ def group_risks(theta: Vector) -> Vector:
 def test_the_loop_by_hand(tau: int, epsilon: float) -> None:
     """With one step, t' = 1: FedMinMax whose adversary sees the new model (Gauss-Seidel)."""
     eta, gamma = 0.3, 0.3
-    method = GroupDRFA(eta, gamma, epsilon=epsilon, steps=tau, batch_size=None)
+    method = GroupDRFA(eta, gamma, min_weight=epsilon, steps=tau, batch_size=None)
     federation = PROBLEM.federation()
     state = initial_progress(federation, method).state
     theta, mu, seen = PROBLEM.start, RHO, set()
@@ -61,7 +61,7 @@ def test_the_loop_by_hand(tau: int, epsilon: float) -> None:
         state = done.progress.state
         seen.add(snapshot_step)
     assert seen == set(range(1, tau + 1))
-    jacobi = run(PROBLEM, FedMinMax(eta, tau * gamma, epsilon=epsilon), rounds=25)[-1]
+    jacobi = run(PROBLEM, FedMinMax(eta, tau * gamma, min_weight=epsilon), rounds=25)[-1]
     assert not np.allclose(to_numpy(jacobi.parameters(Iterate.LAST)), theta, atol=1e-6)
 
 
@@ -89,8 +89,8 @@ def test_a_first_round_of_many_steps_with_one_site_per_group_is_drfa() -> None:
 
 def test_without_ascent_it_is_fedminmax_with_local_epochs() -> None:
     """No ascent from a floor that moved mu away from rho: the weights matter, and stay."""
-    one = run(UNEVEN, GroupDRFA(0.3, 0.0, epsilon=0.25, steps=3, batch_size=None), 5)[-1]
-    other = run(UNEVEN, FedMinMaxLocal(0.3, 0.0, epsilon=0.25, epochs=3, batch_size=None), 5)[-1]
+    one = run(UNEVEN, GroupDRFA(0.3, 0.0, min_weight=0.25, steps=3, batch_size=None), 5)[-1]
+    other = run(UNEVEN, FedMinMaxLocal(0.3, 0.0, min_weight=0.25, epochs=3, batch_size=None), 5)[-1]
     assert not np.allclose(to_numpy(one.weights), [5 / 16, 8 / 16, 3 / 16])
     torch.testing.assert_close(
         one.parameters(Iterate.LAST), other.parameters(Iterate.LAST), rtol=0, atol=1e-12
@@ -108,8 +108,8 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert "steps = 0; give a whole number of at least 1" in complaint_of(
         lambda: GroupDRFA(steps=0)
     )
-    assert "epsilon = -1" in complaint_of(lambda: GroupDRFA(epsilon=-1.0))
-    too_much = GroupDRFA(epsilon=0.5)
-    assert "group DRFA: epsilon = 0.5 with 3 groups" in complaint_of(
+    assert "min_weight = -1" in complaint_of(lambda: GroupDRFA(min_weight=-1.0))
+    too_much = GroupDRFA(min_weight=0.5)
+    assert "group DRFA: min_weight = 0.5 with 3 groups" in complaint_of(
         lambda: initial_progress(PROBLEM.federation(), too_much)
     )

@@ -72,7 +72,7 @@ def round_by_hand(
     before = np.where(np.isnan(point.risks), risks, point.risks)
     ascended = point.mu + ETA_MU * (risks + method.extrapolation * (risks - before))
     mu = point.mu.copy()
-    mu[seen] = project_by_bisection(ascended[seen], floor=method.epsilon, total=mu[seen].sum())
+    mu[seen] = project_by_bisection(ascended[seen], floor=method.min_weight, total=mu[seen].sum())
 
     def gradient(theta: Vector, x: Vector, y: Labels, group: Labels) -> Vector:
         return brier_gradient(problem, theta, x, y, (mu / rho)[group] / len(y))
@@ -240,7 +240,7 @@ def test_a_group_without_weight_comes_back() -> None:
 
 def test_a_floor_holds_and_moves_the_corner_inside() -> None:
     """mu* = (1 - epsilon, epsilon) and theta* = epsilon."""
-    method = GroupSCAFFPD(0.2, 0.4, epsilon=0.05, epochs=3, batch_size=None)
+    method = GroupSCAFFPD(0.2, 0.4, min_weight=0.05, epochs=3, batch_size=None)
     done = list(train(quadratic_federation([0.9], CORNER), method, rounds=60))[-1]
     np.testing.assert_allclose(to_numpy(done.weights), [0.95, 0.05], atol=1e-12)
     np.testing.assert_allclose(to_numpy(done.parameters()), [0.05], atol=1e-9)
@@ -293,6 +293,6 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     assert "extrapolation = -1; give zero or a positive number" in message
     assert "adversary_rate = -1" in complaint_of(lambda: GroupSCAFFPD(adversary_rate=-1.0))
     assert "epochs = 0" in complaint_of(lambda: GroupSCAFFPD(epochs=0))
-    crowded = GroupSCAFFPD(epsilon=0.4)
+    crowded = GroupSCAFFPD(min_weight=0.4)
     message = complaint_of(lambda: initial_progress(PROBLEM.federation(), crowded))
-    assert "group SCAFF-PD: epsilon = 0.4 with 3 groups" in message
+    assert "group SCAFF-PD: min_weight = 0.4 with 3 groups" in message

@@ -24,7 +24,7 @@ WITH_LEARNING_RATE: list[Callable[[float], object]] = [
 MAY_BE_ZERO: list[tuple[str, Callable[[float], object]]] = [
     ("adversary_rate", lambda value: FedMinMax(adversary_rate=value)),
     ("adversary_rate", lambda value: AFL(adversary_rate=value)),
-    ("epsilon", lambda value: FedMinMax(epsilon=value)),
+    ("min_weight", lambda value: FedMinMax(min_weight=value)),
     ("q", lambda value: QFedAvg(value)),
 ]
 COUNTS: list[tuple[str, Callable[[int], object]]] = [

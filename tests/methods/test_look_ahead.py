@@ -28,10 +28,10 @@ def last_round(
     rounds: int,
     *,
     ridge: float = 0.0,
-    epsilon: float = 0.0,
+    min_weight: float = 0.0,
 ) -> LastRound:
     federation = Simulation(model.double(), loss, sites, ridge=ridge)
-    *_, last = train(federation, FedMinMaxFast(epsilon, gap=0.0), rounds=rounds)
+    *_, last = train(federation, FedMinMaxFast(min_weight, optimality_gap=0.0), rounds=rounds)
     return last
 
 
@@ -98,7 +98,9 @@ def test_it_agrees_with_another_solver_and_proves_it(
 def test_bounds_bracket_the_optimum_in_every_round_and_the_worst_risk_never_rises() -> None:
     rows = classes(1, 6, 5, 2)
     federation = Simulation(nn.Linear(5, 2).double(), cross_entropy_loss, [rows], ridge=0.01)
-    states = [known(done) for done in train(federation, FedMinMaxFast(gap=0.0), rounds=15)]
+    states = [
+        known(done) for done in train(federation, FedMinMaxFast(optimality_gap=0.0), rounds=15)
+    ]
     best = states[-1].upper
     assert all(state.lower <= best <= state.upper for state in states)
     uppers, lowers = ([getattr(s, name) for s in states] for name in ("upper", "lower"))
@@ -143,7 +145,7 @@ def test_a_round_without_everybody_proves_nothing() -> None:
     halves = [(x[start::2], y[start::2], group[start::2]) for start in (0, 1)]
     model = nn.Linear(4, 2).double()
     federation = Simulation(model, cross_entropy_loss, halves, ridge=1e-3)
-    rounds = train(federation, FedMinMaxFast(gap=0.0), rounds=5, participation=0.5)
+    rounds = train(federation, FedMinMaxFast(optimality_gap=0.0), rounds=5, participation=0.5)
     assert all(done.progress.state.certificate is None for done in rounds)
 
 
@@ -160,7 +162,7 @@ def test_with_a_floor_the_answer_is_the_floored_games() -> None:
         torch.tensor([0, 1, 1]),
     )
     model = nn.Linear(1, 1, bias=False)
-    last = last_round(model, squared_error_loss, [rows], 2, epsilon=0.1)
+    last = last_round(model, squared_error_loss, [rows], 2, min_weight=0.1)
     assert float(last.members) == pytest.approx(0.9, abs=1e-8)
     assert last.weights.tolist() == pytest.approx([0.1, 0.9], abs=1e-9)
 
@@ -176,7 +178,7 @@ def test_the_same_answer_for_every_partition(loss: Loss) -> None:
     answers = []
     for sites, fused in (([(x, y, group)], True), (spread, True), (spread, False)):
         federation = Simulation(model, loss, sites, fused=fused, ridge=1e-3)
-        *_, last = train(federation, FedMinMaxFast(gap=0.0), rounds=4)
+        *_, last = train(federation, FedMinMaxFast(optimality_gap=0.0), rounds=4)
         answers.append(last.parameters())
     for other in answers[1:]:
         torch.testing.assert_close(other, answers[0], atol=1e-9, rtol=1e-9)
@@ -186,10 +188,10 @@ def test_at_the_saddle_it_stays() -> None:
     rows = classes(4, 3, 4, 2)
     model = nn.Linear(4, 2).double()
     federation = Simulation(model, cross_entropy_loss, [rows], ridge=0.1)
-    *_, last = train(federation, FedMinMaxFast(gap=0.0), rounds=20)
+    *_, last = train(federation, FedMinMaxFast(optimality_gap=0.0), rounds=20)
     solved = federation.model(last.members[0])
     again = Simulation(solved, cross_entropy_loss, [rows], ridge=0.1)
-    *_, moved = train(again, FedMinMaxFast(gap=0.0), rounds=3)
+    *_, moved = train(again, FedMinMaxFast(optimality_gap=0.0), rounds=3)
     torch.testing.assert_close(moved.members, last.members, atol=1e-7, rtol=0.0)
 
 
@@ -210,12 +212,14 @@ def test_it_stops_at_the_gap_and_goes_on_from_there() -> None:
     rows = classes(1, 6, 5, 2)
     model = nn.Linear(5, 2).double()
     federation = Simulation(model, cross_entropy_loss, [rows], ridge=0.01)
-    *before, stopped = train(federation, FedMinMaxFast(gap=1e-2), rounds=30)
+    *before, stopped = train(federation, FedMinMaxFast(optimality_gap=1e-2), rounds=30)
     assert stopped.certificate is not None
     assert stopped.certificate.gap <= 1e-2
     assert all(done.remaining is None or done.remaining > 1e-2 for done in before)
-    *_, later = train(federation, FedMinMaxFast(gap=1e-6), rounds=30, resume=stopped.progress)
-    *_, at_once = train(federation, FedMinMaxFast(gap=1e-6), rounds=30)
+    *_, later = train(
+        federation, FedMinMaxFast(optimality_gap=1e-6), rounds=30, resume=stopped.progress
+    )
+    *_, at_once = train(federation, FedMinMaxFast(optimality_gap=1e-6), rounds=30)
     assert later.number == at_once.number > stopped.number
     assert torch.equal(later.members, at_once.members)
     assert list(train(federation, FedMinMaxFast(), rounds=30, resume=at_once.progress)) == []
@@ -225,7 +229,7 @@ def test_without_a_proof_it_stops_when_the_next_step_promises_nothing() -> None:
     rows = classes(5, 4, 4, 2, rows=400)
     federation = Simulation(nn.Linear(4, 2).double(), brier_loss, [rows])
     *_, last = train(federation, FedMinMaxFast(), rounds=200)
-    *_, longest = train(federation, FedMinMaxFast(gap=0.0), rounds=last.number + 20)
+    *_, longest = train(federation, FedMinMaxFast(optimality_gap=0.0), rounds=last.number + 20)
     assert last.number < 100
     assert last.certificate is None
     best, worst = (known(done).upper for done in (longest, last))

@@ -18,7 +18,7 @@ def test_logistic_regression_is_that_of_scikit_learn() -> None:
     x, y, group = classes(0, 5, 3, 4)
     model = nn.Linear(x.shape[1], int(y.max()) + 1, bias=False).double()
     federation = Simulation(model, cross_entropy_loss, by_group((x, y, group)), ridge=1e-2)
-    *_, last = train(federation, FedAvgFast(gap=0.0), rounds=12)
+    *_, last = train(federation, FedAvgFast(optimality_gap=0.0), rounds=12)
     other = LogisticRegression(C=1 / (1e-2 * len(x)), fit_intercept=False, tol=1e-12, max_iter=5000)
     other.fit(x.numpy(), y.numpy())
     ours = last.members[0].reshape(model.weight.shape).numpy()
@@ -45,7 +45,7 @@ def test_the_mean_risk_never_rises_and_nobody_is_weighed(model: nn.Module) -> No
     federation = Simulation(model, brier_loss, by_group(rows))
     shares = federation.census.group_shares
     best = float("inf")
-    for done in train(federation, FedAvgFast(gap=0.0), rounds=15):
+    for done in train(federation, FedAvgFast(optimality_gap=0.0), rounds=15):
         assert len(done.weights) == 0
         assert done.certificate is None
         answer = federation.model(done.members[0])

@@ -50,8 +50,8 @@ def test_lemma_1_by_hand(
 def test_sites_that_are_groups_are_played_for_as_groups(model: nn.Module) -> None:
     rows = classes(3, 3, 3, 2)
     federation = Simulation(model, brier_loss, by_group(rows))
-    *_, over_sites = train(federation, AFLFast(gap=0.0), rounds=8)
-    *_, over_groups = train(federation, FedMinMaxFast(gap=0.0), rounds=8)
+    *_, over_sites = train(federation, AFLFast(optimality_gap=0.0), rounds=8)
+    *_, over_groups = train(federation, FedMinMaxFast(optimality_gap=0.0), rounds=8)
     torch.testing.assert_close(over_sites.members, over_groups.members, atol=1e-9, rtol=1e-9)
     torch.testing.assert_close(over_sites.weights, over_groups.weights, atol=1e-7, rtol=0.0)
 
@@ -74,10 +74,10 @@ def test_the_objective_is_that_of_afl() -> None:
         with torch.no_grad():
             return max(float(brier_loss(model(x), y).mean()) for x, y, _ in sites)
 
-    *_, fast = train(federation, AFLFast(gap=0.0), rounds=30)
+    *_, fast = train(federation, AFLFast(optimality_gap=0.0), rounds=30)
     *_, slow = train(federation, AFL(learning_rate=1.0, adversary_rate=0.1), rounds=1500)
     lowest = worst_site(fast.members[0])
-    over_groups = list(train(federation, FedMinMaxFast(gap=0.0), rounds=30))[-1]
+    over_groups = list(train(federation, FedMinMaxFast(optimality_gap=0.0), rounds=30))[-1]
     assert -1e-9 < worst_site(slow.parameters()) - lowest < 1e-3
     assert worst_site(over_groups.members[0]) > lowest + 3e-3
 
@@ -108,7 +108,7 @@ def test_bounds_of_the_worst_site_enclose_what_another_solver_finds(
         return torch.stack(values).detach().numpy(), torch.stack(slopes).numpy()
 
     best = lowest_maximum(risks, np.zeros(3 * outputs))
-    *_, last = train(federation, AFLFast(gap=1e-7), rounds=30)
+    *_, last = train(federation, AFLFast(optimality_gap=1e-7), rounds=30)
     proved = last.certificate
     assert proved is not None
     assert (proved.players, last.number < 30) == ("site", True)
@@ -117,8 +117,8 @@ def test_bounds_of_the_worst_site_enclose_what_another_solver_finds(
     assert proved.gap <= 1e-7
     assert proved.upper == pytest.approx(risks(last.members[0].numpy())[0].max(), rel=1e-9)
     # Minimax over groups is another question, with another answer.
-    *_, groups = train(federation, FedMinMaxFast(gap=1e-7), rounds=30)
+    *_, groups = train(federation, FedMinMaxFast(optimality_gap=1e-7), rounds=30)
     assert groups.certificate is not None
     assert abs(groups.certificate.upper - best) > 0.01 * best
-    *_, partial = train(federation, AFLFast(gap=1e-7), rounds=3, participation=0.5)
+    *_, partial = train(federation, AFLFast(optimality_gap=1e-7), rounds=3, participation=0.5)
     assert partial.certificate is None

@@ -20,7 +20,7 @@ from fedminmax.training.train import train
 from tests.methods.look_ahead_problems import classes, network, worst_risk
 
 Rows = tuple[Tensor, Tensor, Tensor]
-METHOD = FedMinMaxFast(gap=0.0)
+METHOD = FedMinMaxFast(optimality_gap=0.0)
 
 
 def easy_and_hard_sites(seed: int = 3) -> tuple[list[Rows], Rows]:
@@ -144,7 +144,7 @@ def test_with_changing_sites_the_worst_site_comes_near_its_optimum() -> None:
     """A site is a player of AFL: in a round it is there with all of its rows, or not at all."""
     sites, _ = easy_and_hard_sites()
     federation = Simulation(nn.Linear(3, 2).double(), cross_entropy_loss, sites, ridge=1e-3)
-    method = AFLFast(gap=0.0)
+    method = AFLFast(optimality_gap=0.0)
     *_, whole = train(federation, method, rounds=20)
     *_, part = train(federation, method, rounds=100, participation=0.5)
 

@@ -164,7 +164,7 @@ def test_a_proof_that_rounding_limits_does_not_keep_it_running(
     rows = (torch.from_numpy(x).to(precision), target, torch.from_numpy(group))
     federation = Simulation(model, loss, [rows], ridge=1e-8)
     *_, last = train(federation, FedMinMaxFast(), rounds=200)
-    *_, longest = train(federation, FedMinMaxFast(gap=0.0), rounds=30)
+    *_, longest = train(federation, FedMinMaxFast(optimality_gap=0.0), rounds=30)
     assert last.number < 15
     assert last.certificate is not None
     assert last.certificate.gap > 0.01

@@ -162,7 +162,7 @@ def test_no_group_is_said_to_be_small_if_it_plays() -> None:
 def test_a_floor_must_fit_into_what_the_small_groups_leave() -> None:
     census = Census(torch.tensor([[50, 50, 25]]), minimum_group=30)
     assert shares_within_floor("x", census, 0.4).tolist() == pytest.approx([0.4, 0.4, 0.2])
-    with pytest.raises(InputError, match=r"choose epsilon at most 0\.4"):
+    with pytest.raises(InputError, match=r"choose min_weight at most 0\.4"):
         shares_within_floor("x", census, 0.41)
 
 

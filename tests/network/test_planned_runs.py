@@ -44,10 +44,14 @@ def test_the_baseline_of_one_step_makes_one_full_step_at_the_same_rate() -> None
 
 
 def test_the_baseline_of_a_server_that_looks_ahead_has_the_same_server() -> None:
-    options = {"gap": "0.01", "momentum": "0.5", "epsilon": "0.1"}
+    options = {"optimality_gap": "0.01", "momentum": "0.5", "min_weight": "0.1"}
     runs = planned_runs(chosen("fedminmax-fast", "fedavg-fast", **options))
     method, baseline = built(runs)
-    assert (baseline.gap, baseline.momentum) == (method.gap, method.momentum) == (0.01, 0.5)
+    assert (
+        (baseline.optimality_gap, baseline.momentum)
+        == (method.optimality_gap, method.momentum)
+        == (0.01, 0.5)
+    )
     assert [run.rounds for run in runs] == [20, 20]
 
 

@@ -41,4 +41,4 @@ def test_the_command_line_says_when_to_stop(tmp_path: Path) -> None:
         site_rules=SiteRules(),
         overrides=Overrides(optimality_gap=0.5),
     )
-    assert record.read_config().method.options["gap"] == "0.5"
+    assert record.read_config().method.options["optimality_gap"] == "0.5"

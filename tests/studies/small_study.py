@@ -6,7 +6,7 @@ from fedminmax.studies.synthetic import synthetic_plans, synthetic_study
 
 CONFIG = StudyConfig(rows=80, sites=4, model="sides")
 SETTINGS = PaperSettings(
-    learning_rate=0.1, adversary_rate=0.1, epsilon=0.0, epochs=2, batch_size=10
+    learning_rate=0.1, adversary_rate=0.1, min_weight=0.0, epochs=2, batch_size=10
 )
 STUDY = synthetic_study(CONFIG)
 METHODS = ["fedavg", "fedminmax", "centralized"]

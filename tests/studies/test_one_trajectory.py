@@ -33,7 +33,7 @@ def test_settings_differ_by_rounding_alone() -> None:
 
 
 def test_another_trajectory_is_not_taken_for_rounding() -> None:
-    other = replace(FEDMINMAX[1], method=FedMinMax(0.1001, 0.1, epsilon=0.0))
+    other = replace(FEDMINMAX[1], method=FedMinMax(0.1001, 0.1, min_weight=0.0))
     complaint = complaint_of(lambda: list(compare_first_rounds(STUDY, [FEDMINMAX[0], other], 3)))
     assert "more than rounding explains" in complaint
 

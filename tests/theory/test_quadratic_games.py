@@ -123,7 +123,7 @@ def test_a_group_whose_weight_became_zero_comes_back() -> None:
 
 def test_a_floor_moves_the_corner_inside() -> None:
     """mu* = (1 - epsilon, epsilon) and theta* = c_mu = epsilon."""
-    method = FedMinMax(learning_rate=ETA, adversary_rate=ETA, epsilon=0.05)
+    method = FedMinMax(learning_rate=ETA, adversary_rate=ETA, min_weight=0.05)
     federation = quadratic_federation([0.3], [two_groups(0.75)])
     last = list(train(federation, method, rounds=200))[-1]
     np.testing.assert_allclose(to_numpy(last.weights), [0.95, 0.05], atol=1e-13)

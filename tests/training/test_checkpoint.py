@@ -330,7 +330,7 @@ def test_a_crash_between_the_two_renames_leaves_a_readable_checkpoint(
 
 
 @pytest.mark.parametrize(
-    ("writer", "reader"), [(QFedAvg(0.2), QFedAvg(5.0)), (FedMinMax(), FedMinMax(epsilon=0.1))]
+    ("writer", "reader"), [(QFedAvg(0.2), QFedAvg(5.0)), (FedMinMax(), FedMinMax(min_weight=0.1))]
 )
 def test_other_settings_of_the_same_method_do_not_go_on_from_here(
     writer: AnyMethod[Any], reader: AnyMethod[Any], tmp_path: Path

@@ -20,7 +20,7 @@ from fedminmax.training.train import train
 from tests.complaints import complaint_of
 from tests.problems import Vector
 
-FAST = FedMinMaxFast(gap=0.0)
+FAST = FedMinMaxFast(optimality_gap=0.0)
 Table = tuple[Vector, Vector, Vector]
 
 
@@ -101,7 +101,7 @@ def test_a_server_that_sees_no_rows_proves_nothing_false(
     for seed in range(3):
         old = federation_of(table(2 * seed, before, loss), loss)
         new = federation_of(table(2 * seed + 1, after, loss), loss)
-        *_, best = train(new, FedMinMaxFast(gap=1e-9), rounds=40)
+        *_, best = train(new, FedMinMaxFast(optimality_gap=1e-9), rounds=40)
         assert best.certificate is not None
         for rounds in (1, 3, 5):
             *_, half = train(old, FAST, rounds=rounds)

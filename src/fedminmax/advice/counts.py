@@ -182,7 +182,7 @@ class RunCost:
 
 def stops_by_itself(method: str) -> bool:
     """Return whether a method's runs end when there is nothing left to gain."""
-    return method in CARDS and "gap" in CARDS[method].option_types
+    return method in CARDS and "optimality_gap" in CARDS[method].option_types
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def _add_shared(
     for option, kind, default, metavar, text in (
         ("--seed", whole_number, 0, "N", "of all randomness (0)"),
         ("--adversary-rate", positive, 0.1, "X", "eta_mu, eta_lambda (0.1)"),
-        ("--epsilon", not_negative, 0.0, "X", "FedMinMax's floor (0)"),
+        ("--min-weight", not_negative, 0.0, "X", "FedMinMax's floor (0)"),
         ("--device", str, "cpu", "NAME", "cpu, cuda, cuda:1, mps, ... (cpu)"),
     ):
         parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
@@ -276,7 +276,7 @@ def _settings(options: argparse.Namespace, chosen: Defaults) -> PaperSettings:
     return PaperSettings(
         chosen.learning_rate,
         options.adversary_rate,
-        options.epsilon,
+        options.min_weight,
         chosen.epochs,
         chosen.batch_size,
     )

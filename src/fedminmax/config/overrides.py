@@ -12,7 +12,7 @@ from fedminmax.core.validation import checked_share
 from fedminmax.methods.catalogue import CARDS
 
 # The option of methods that know how far they are from the optimum.
-GAP = "gap"
+GAP = "optimality_gap"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.checks import check_whole, checked_method
 
 # Settings of the default method; a method that the user gives has its own.
-DEFAULT_METHOD_SETTINGS = ("gap", "learning_rate", "adversary_rate", "epsilon")
+DEFAULT_METHOD_SETTINGS = ("optimality_gap", "learning_rate", "adversary_rate", "min_weight")
 ADVERSARY_RATE = 0.1
 LINEAR, SPLINE, NETWORK = KINDS = "linear", "spline", "mlp"
 
@@ -35,13 +35,13 @@ class TrainingSettings:
         method: any method of fedminmax, such as ``AFL()``. None is ``FedMinMaxFast``, which needs
             no rate; if one of the two rates below is given it is ``FedMinMax``, Algorithm 1 of
             the paper, with its tail average as answer.
-        gap: FedMinMaxFast stops when the worst group's risk is within this share of the lowest
-            possible; None is 1e-4; 0 runs all ``rounds``.
+        optimality_gap: FedMinMaxFast stops when the worst group's risk is within this share of
+            the lowest possible; None is 1e-4; 0 runs all ``rounds``.
         learning_rate: Algorithm 1's step size of the model; by default one over the largest
             curvature that any weighting of the groups can give a linear model (a network: at most
             0.1).
         adversary_rate: Algorithm 1's step size of the groups' weights (0.1); 0 ignores the groups.
-        epsilon: the minimum weight of a group.
+        min_weight: the minimum weight of a group.
         minimum_group: groups with fewer rows are small.
         small: how small groups are treated: "by_size" weights each by its share of the rows and
             never as the worst group, "merge" combines them into one group, "include" treats them
@@ -69,10 +69,10 @@ class TrainingSettings:
     """
 
     method: AnyMethod[Any] | None = None
-    gap: float | None = None
+    optimality_gap: float | None = None
     learning_rate: float | None = None
     adversary_rate: float | None = None
-    epsilon: float = 0.0
+    min_weight: float = 0.0
     minimum_group: int = MINIMUM_GROUP
     small: str = "by_size"
     model: str | None = None
@@ -115,10 +115,11 @@ def check_settings(settings: TrainingSettings) -> None:
             "standard deviations; give standardize=True"
         )
     if settings.method is None:
-        if settings.gap is not None and _asks_for_algorithm_1(settings):
+        if settings.optimality_gap is not None and _asks_for_algorithm_1(settings):
             raise InputError(
-                f"gap = {settings.gap!r} was given with a rate, which is for Algorithm 1, and that "
-                "does not know its distance to the optimum; drop the rate, or gap"
+                f"optimality_gap = {settings.optimality_gap!r} was given with a rate, which is for "
+                "Algorithm 1, and that does not know its distance to the optimum; drop the rate, "
+                "or optimality_gap"
             )
         return
     checked_method(settings.method)
@@ -159,12 +160,15 @@ def method_of(settings: TrainingSettings) -> AnyMethod[Any]:
     if settings.method is not None:
         return settings.method
     if not _asks_for_algorithm_1(settings):
-        gap = DEFAULT_GAP if settings.gap is None else settings.gap
-        return FedMinMaxFast(settings.epsilon, gap=gap)
+        optimality_gap = DEFAULT_GAP if settings.optimality_gap is None else settings.optimality_gap
+        return FedMinMaxFast(settings.min_weight, optimality_gap=optimality_gap)
     adversary = ADVERSARY_RATE if settings.adversary_rate is None else settings.adversary_rate
     # The average of all rounds is still biased towards the start.
     return FedMinMax(
-        settings.learning_rate, adversary, epsilon=settings.epsilon, output=Iterate.TAIL_AVERAGE
+        settings.learning_rate,
+        adversary,
+        min_weight=settings.min_weight,
+        output=Iterate.TAIL_AVERAGE,
     )
 
 

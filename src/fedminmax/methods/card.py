@@ -28,7 +28,7 @@ RATE = {"learning_rate": PAPADAKI}
 SAFE_RATE = {"learning_rate": "ours: as large as is safe for the rows (networks: at most 0.1)"}
 ADVERSARY = {"adversary_rate": PAPADAKI}
 LOCAL = {"epochs": PAPADAKI, "batch_size": PAPADAKI}
-FLOOR = {"epsilon": "Papadaki et al. 2021, Algorithm 1 (no floor)"}
+FLOOR = {"min_weight": "Papadaki et al. 2021, Algorithm 1 (no floor)"}
 AUTHORS = "the authors' code"
 START = {"start": "Papadaki et al. 2021 (lambda^0 = n_k / n)"}
 SNAPSHOTS = {"adversary_rate": OURS, "steps": OURS, "batch_size": OURS}
@@ -38,7 +38,7 @@ LOOK_AHEAD = {
     "learning_rate": "ours: of the first step; the server chooses the others",
     "momentum": "Kingma and Ba 2015 (Adam)",
 }
-GAP = {"gap": "ours: a tenth of what reports call converged"}
+GAP = {"optimality_gap": "ours: a tenth of what reports call converged"}
 
 
 class Pace(Enum):
@@ -202,7 +202,7 @@ def goal_of(method: AnyMethod[Any]) -> Goal:
     """Return what a method minimises, as far as risks by group show it.
 
     >>> from fedminmax.methods.fedminmax import FedMinMax
-    >>> goal_of(FedMinMax(epsilon=0.01))
+    >>> goal_of(FedMinMax(min_weight=0.01))
     Goal(minimax=True, weights_floor=0.01, over_sites=False)
     >>> goal_of(FedMinMax(adversary_rate=0.0))
     Goal(minimax=False, weights_floor=None, over_sites=False)
@@ -211,7 +211,7 @@ def goal_of(method: AnyMethod[Any]) -> Goal:
     if card is None or not card.minimax_over_groups or not _plays_minimax(method, card):
         over_sites = card is not None and card.minimax and card.over is Over.SITES
         return Goal(minimax=False, over_sites=over_sites)
-    return Goal(minimax=True, weights_floor=getattr(method, "epsilon", None))
+    return Goal(minimax=True, weights_floor=getattr(method, "min_weight", None))
 
 
 def judge_of(method: AnyMethod[Any]) -> Judge:

@@ -19,7 +19,7 @@ because of rounding, we use that mixture.
 | grad r_k, in a programme        | losses[k]                            |
 | d_l, d_g                        | loss, disparity                      |
 | v_j                             | gradients[j]                         |
-| epsilon, the budget             | epsilon                              |
+| epsilon, the budget             | max_disparity                              |
 | delta_l, delta_g                | state.loss_smoothing, state.disparity_smoothing |
 | eta                             | learning_rate                        |
 
@@ -151,13 +151,13 @@ class FCFLState:
 @MethodCard(
     key="fcfl",
     paper="Cui, Pan, Liang, Zhang, Wang, NeurIPS 2021",
-    optimises="worst site's risk with every site's disparity below epsilon",
+    optimises="worst site's risk with every site's disparity below max_disparity",
     over=Over.SITES_AND_GROUPS,
     pace=Pace.ONE_STEP,
     parity=True,
     sources={
         "learning_rate": OURS,
-        "epsilon": AUTHORS,
+        "max_disparity": AUTHORS,
         "parity": OURS,
         "stage_one_rounds": AUTHORS,
         "batch_size": AUTHORS,
@@ -169,7 +169,7 @@ class FCFL:
     """Minimax over sites under a disparity budget, then Pareto improvement."""
 
     learning_rate: float = 0.01
-    epsilon: float = 0.1
+    max_disparity: float = 0.1
     _: KW_ONLY
     parity: Parity = Parity.DEMOGRAPHIC
     stage_one_rounds: int = 800
@@ -182,7 +182,9 @@ class FCFL:
 
     def __post_init__(self) -> None:
         check_positive(self.name, learning_rate=self.learning_rate)
-        check_not_negative(self.name, epsilon=self.epsilon, weight_decay=self.weight_decay)
+        check_not_negative(
+            self.name, max_disparity=self.max_disparity, weight_decay=self.weight_decay
+        )
         check_whole(self.name, minimum=0, stage_one_rounds=self.stage_one_rounds)
         check_plan(self.name, 1, self.batch_size)
 
@@ -250,13 +252,15 @@ class FCFL:
         loss = smoothed_maximum(statistics[:, 0], losses, state.loss_smoothing)
         disparity = smoothed_maximum(statistics[:, 1], disparities, state.disparity_smoothing)
         if state.rounds < self.stage_one_rounds:
-            direction = stage_one_direction(loss, disparity, within_budget=worst <= self.epsilon)
+            direction = stage_one_direction(
+                loss, disparity, within_budget=worst <= self.max_disparity
+            )
             smoothings = (
                 _sharpen(state.loss_smoothing, loss),
                 _sharpen(state.disparity_smoothing, disparity),
             )
         else:
-            guarded = disparity if worst >= self.epsilon else torch.zeros_like(disparity)
+            guarded = disparity if worst >= self.max_disparity else torch.zeros_like(disparity)
             direction = stage_two_direction(losses, guarded)
             smoothings = (state.loss_smoothing, state.disparity_smoothing)
         theta = state.parameters

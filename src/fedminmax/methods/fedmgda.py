@@ -13,7 +13,7 @@ mean.
 | n_k                                         | Sums.scale    |
 | d_k = (theta - theta_k) / |theta - theta_k| | units         |
 | lambda_0: n_k / n, or the same for all      | weighting     |
-| epsilon: |lambda - lambda_0|_inf <= epsilon | epsilon       |
+| epsilon: |lambda - lambda_0|_inf <= epsilon | max_weight_shift       |
 | eta_g in round 1                            | server_rate   |
 | eta_g in the next round / eta_g             | server_decay  |
 
@@ -70,7 +70,7 @@ class FedMGDAState:
     sources=RATE
     | LOCAL
     | {
-        "epsilon": AUTHORS,
+        "max_weight_shift": AUTHORS,
         "server_rate": AUTHORS,
         "server_decay": "ours: the paper decays it and gives no rate",
         "weighting": AUTHORS,
@@ -85,7 +85,7 @@ class FedMGDA:
     fedminmax.core.errors.InputError: FedMGDA+: server_decay = 1.5; give a number above 0, at most 1
     """
 
-    epsilon: float = 0.1
+    max_weight_shift: float = 0.1
     server_rate: float = 1.0
     _: KW_ONLY
     server_decay: float = 0.99
@@ -98,7 +98,7 @@ class FedMGDA:
     reveals: Reveals = field(default=Reveals.OWN_VECTOR, init=False)
 
     def __post_init__(self) -> None:
-        check_not_negative(self.name, epsilon=self.epsilon)
+        check_not_negative(self.name, max_weight_shift=self.max_weight_shift)
         check_positive(self.name, server_rate=self.server_rate, learning_rate=self.learning_rate)
         check_plan(self.name, self.epochs, self.batch_size)
         check_share(self.name, server_decay=self.server_decay)
@@ -141,5 +141,5 @@ class FedMGDA:
         units = updates[moved] / lengths[moved].unsqueeze(1)
         rows = torch.tensor([reply.scale for reply in replies], dtype=torch.float64)[moved]
         shares = rows if self.weighting is SiteWeighting.ROWS else torch.ones_like(rows)
-        weights = min_norm_weights(units @ units.T, shares / shares.sum(), self.epsilon)
+        weights = min_norm_weights(units @ units.T, shares / shares.sum(), self.max_weight_shift)
         return torch.mv(units.T, weights)

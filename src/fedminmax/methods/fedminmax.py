@@ -12,7 +12,7 @@ no separate implementation.
 | w = mu / rho     | order.weights               |
 | eta_theta        | learning_rate               |
 | eta_mu           | adversary_rate              |
-| epsilon          | epsilon                     |
+| epsilon          | min_weight                     |
 
 Both players move simultaneously: mu is updated with the risks of theta^{t-1}, from the same pass as
 the gradient.
@@ -68,18 +68,20 @@ class FedMinMax:
     learning_rate: float | None = None
     adversary_rate: float = 0.1
     _: KW_ONLY
-    epsilon: float = 0.0
+    min_weight: float = 0.0
     name: str = "FedMinMax"
     output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
         check_rate(self.name, self.learning_rate)
-        check_not_negative(self.name, adversary_rate=self.adversary_rate, epsilon=self.epsilon)
+        check_not_negative(
+            self.name, adversary_rate=self.adversary_rate, min_weight=self.min_weight
+        )
 
     def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:
-        """mu^0 = rho, moved inside the floor if a group is rarer than epsilon."""
-        weights = shares_within_floor(self.name, census, self.epsilon)
+        """mu^0 = rho, moved inside the floor if a group is rarer than min_weight."""
+        weights = shares_within_floor(self.name, census, self.min_weight)
         return FedMinMaxState(parameters, weights, census.group_shares, census.playable)
 
     def order(self, state: FedMinMaxState, key: RoundKey) -> Order:
@@ -97,6 +99,6 @@ class FedMinMax:
             total.group_risks,
             (total.group_count > 0) & state.playable,
             rate=self.adversary_rate,
-            floor=self.epsilon,
+            floor=self.min_weight,
         )
         return replace(state, parameters=descend(state.parameters, total), weights=weights)

@@ -42,7 +42,7 @@ class FedMinMaxLocal:
     learning_rate: float = 0.1
     adversary_rate: float = 0.1
     _: KW_ONLY
-    epsilon: float = 0.0
+    min_weight: float = 0.0
     epochs: int = 15
     batch_size: int | None = 100
     name: str = "FedMinMax (local epochs)"
@@ -51,13 +51,15 @@ class FedMinMaxLocal:
 
     def __post_init__(self) -> None:
         check_positive(self.name, learning_rate=self.learning_rate)
-        check_not_negative(self.name, adversary_rate=self.adversary_rate, epsilon=self.epsilon)
+        check_not_negative(
+            self.name, adversary_rate=self.adversary_rate, min_weight=self.min_weight
+        )
         check_plan(self.name, self.epochs, self.batch_size)
 
     @property
     def minmax(self) -> FedMinMax:
         """Algorithm 1 with the same settings, for the server's half."""
-        return FedMinMax(self.learning_rate, self.adversary_rate, epsilon=self.epsilon)
+        return FedMinMax(self.learning_rate, self.adversary_rate, min_weight=self.min_weight)
 
     def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:
         """As in Algorithm 1."""

@@ -74,7 +74,7 @@ class GroupDRFA:
     learning_rate: float = 0.1
     adversary_rate: float = 0.01
     _: KW_ONLY
-    epsilon: float = 0.0
+    min_weight: float = 0.0
     steps: int = 10
     batch_size: int | None = 50
     name: str = "group DRFA"
@@ -83,7 +83,9 @@ class GroupDRFA:
 
     def __post_init__(self) -> None:
         self._plan.check(self.name)
-        check_not_negative(self.name, adversary_rate=self.adversary_rate, epsilon=self.epsilon)
+        check_not_negative(
+            self.name, adversary_rate=self.adversary_rate, min_weight=self.min_weight
+        )
 
     @property
     def _plan(self) -> LocalSteps:
@@ -91,7 +93,7 @@ class GroupDRFA:
 
     def init(self, parameters: Tensor, census: Census) -> GroupDRFAState:
         """mu^0 as in FedMinMax."""
-        minmax = FedMinMax(epsilon=self.epsilon, name=self.name).init(parameters, census)
+        minmax = FedMinMax(min_weight=self.min_weight, name=self.name).init(parameters, census)
         return GroupDRFAState(**vars(minmax), snapshot=no_snapshot(parameters))
 
     def order(self, state: GroupDRFAState, key: RoundKey) -> Order:
@@ -147,6 +149,6 @@ class GroupDRFA:
             total.group_risks,
             (total.group_count > 0) & state.playable,
             rate=self.steps * self.adversary_rate,
-            floor=self.epsilon,
+            floor=self.min_weight,
         )
         return replace(state, weights=weights, snapshot=no_snapshot(state.parameters))

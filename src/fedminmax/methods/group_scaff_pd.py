@@ -10,7 +10,7 @@ Yu, Karimireddy, Ma, Jordan: Scaff-PD: communication efficient fair and robust f
 | c = sum_a mu_a grad r_a(theta^r)  | state.direction; order.weights, rest |
 | r(theta^{r-1})                    | state.last_loss / state.last_count |
 | kappa                             | extrapolation                   |
-| eta, eta_mu, epsilon              | learning_rate, adversary_rate, epsilon |
+| eta, eta_mu, epsilon              | learning_rate, adversary_rate, min_weight |
 
 A round has two requests, as in the paper.
 0. Sites return the loss sum and the gradient sum of each group at theta^r. The server ascends
@@ -96,7 +96,7 @@ class GroupSCAFFPD:
     adversary_rate: float = 0.1
     _: KW_ONLY
     extrapolation: float = 1.0
-    epsilon: float = 0.0
+    min_weight: float = 0.0
     epochs: int = 15
     batch_size: int | None = 100
     name: str = "group SCAFF-PD"
@@ -109,13 +109,13 @@ class GroupSCAFFPD:
             self.name,
             adversary_rate=self.adversary_rate,
             extrapolation=self.extrapolation,
-            epsilon=self.epsilon,
+            min_weight=self.min_weight,
         )
         check_plan(self.name, self.epochs, self.batch_size)
 
     def init(self, parameters: Tensor, census: Census) -> GroupSCAFFPDState:
         """Start as FedMinMax does; no group's loss is known yet."""
-        start = FedMinMax(epsilon=self.epsilon, name=self.name).init(parameters, census)
+        start = FedMinMax(min_weight=self.min_weight, name=self.name).init(parameters, census)
         nothing = zero_sums(parameters.numel(), census.groups, 0)
         return GroupSCAFFPDState(
             **vars(start),
@@ -212,7 +212,7 @@ class GroupSCAFFPD:
             risks + self.extrapolation * (risks - before),
             seen & state.playable,
             rate=self.adversary_rate,
-            floor=self.epsilon,
+            floor=self.min_weight,
         )
         by_group = total.step.view(len(weights), -1)
         return replace(

@@ -74,9 +74,9 @@ class LookAhead:
         curvature: use second derivatives if the model allows it.
         learning_rate: otherwise, the first step's rate; the server adapts it from then on.
         momentum: the decay of running means of gradients (first order only).
-        gap: when to stop: the possible relative improvement of the worst risk, proved if possible
-            (cross-entropy or squared error with a ridge). 0 runs all rounds. It does not identify a
-            run: a run with a smaller gap continues where one with a larger gap stopped.
+        optimality_gap: when to stop: the possible relative improvement of the worst risk, proved if
+            possible (cross-entropy or squared error with a ridge). 0 runs all rounds. It does not
+            identify a run: one with a smaller gap continues where one with a larger gap stopped.
         name: the method's name in tables.
         output: not used; the result is the model with the lowest worst risk.
     """
@@ -85,13 +85,13 @@ class LookAhead:
     curvature: bool = True
     learning_rate: float = 0.001
     momentum: float = 0.9
-    gap: float = field(default=DEFAULT_GAP, repr=False)
+    optimality_gap: float = field(default=DEFAULT_GAP, repr=False)
     name: str = "LookAhead"
     output: Iterate = Iterate.LAST
     over: ClassVar[Over]
 
     def __post_init__(self) -> None:
-        check_not_negative(self.name, gap=self.gap)
+        check_not_negative(self.name, optimality_gap=self.optimality_gap)
         check_positive(self.name, learning_rate=self.learning_rate)
         check_share(self.name, **{"1 - momentum": 1.0 - self.momentum})
 
@@ -102,7 +102,11 @@ class LookAhead:
 
     def is_done(self, state: JudgingState) -> bool:
         """Return whether the possible improvement is within the gap; never for a gap of 0."""
-        return self.gap > 0 and state.remaining is not None and state.remaining <= self.gap
+        return (
+            self.optimality_gap > 0
+            and state.remaining is not None
+            and state.remaining <= self.optimality_gap
+        )
 
     def order(self, state: Any, key: RoundKey) -> Order:
         """Broadcast the next candidate; sites need no weights."""
@@ -205,14 +209,14 @@ class LookAhead:
         )
 
     def after_round(
-        self, state: LookAheadState, reported: RiskSums, epsilon: float = 0.0
+        self, state: LookAheadState, reported: RiskSums, min_weight: float = 0.0
     ) -> LookAheadState:
-        """Return the state after a round's sums; ``epsilon`` is the minimum weight of a player."""
+        """Return the state after a round's sums; ``min_weight`` is that of a player."""
         if isinstance(state, SecondOrderState):
-            return after_second_order_round(state, reported, epsilon)
+            return after_second_order_round(state, reported, min_weight)
         if isinstance(state, NoisyState):
-            return after_noisy_round(state, reported, epsilon)
-        return after_first_order_round(state, reported, epsilon, self.momentum)
+            return after_noisy_round(state, reported, min_weight)
+        return after_first_order_round(state, reported, min_weight, self.momentum)
 
 
 @MethodCard(
@@ -232,10 +236,10 @@ class FedMinMaxFast(LookAhead):
     """Minimax over groups: see ``LookAhead``.
 
     Args:
-        epsilon: the minimum weight of a group.
+        min_weight: the minimum weight of a group.
     """
 
-    epsilon: float = 0.0
+    min_weight: float = 0.0
     _: KW_ONLY
     name: str = "FedMinMaxFast"
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
@@ -243,7 +247,7 @@ class FedMinMaxFast(LookAhead):
 
     def init(self, parameters: Tensor, census: Census) -> LookAheadState:
         """Return the state before the first round."""
-        weights = shares_within_floor(self.name, census, self.epsilon)
+        weights = shares_within_floor(self.name, census, self.min_weight)
         return self.start(parameters, census, census, weights)
 
     def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
@@ -260,7 +264,7 @@ class FedMinMaxFast(LookAhead):
             total.statistics.reshape(groups, -1),
             total.rounding,
         )
-        return self.after_round(state, reported, self.epsilon)
+        return self.after_round(state, reported, self.min_weight)
 
 
 @dataclass(frozen=True, eq=False)

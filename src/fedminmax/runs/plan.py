@@ -64,9 +64,9 @@ class TableRun:
         return {name: value for name, value in self.options.items() if name in shown}
 
     @property
-    def gap(self) -> float:
+    def optimality_gap(self) -> float:
         """The relative gap at which the run stops; 0 if it runs to its last round."""
-        return float(getattr(self.method, "gap", 0.0))
+        return float(getattr(self.method, "optimality_gap", 0.0))
 
     def trained_for(self, rounds: int) -> MethodOfRun:
         """Return the method's record for the results."""

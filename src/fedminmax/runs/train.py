@@ -189,7 +189,11 @@ def is_finished(run: TableRun, *, certified: bool = False) -> bool:
         return False
     if results is None or results.method.rounds >= run.rounds:
         return results is not None
-    reached = run.gap > 0 and results.gap_left is not None and results.gap_left <= run.gap
+    reached = (
+        run.optimality_gap > 0
+        and results.gap_left is not None
+        and results.gap_left <= run.optimality_gap
+    )
     validation = results.validation
     return reached or (validation is not None and validation.exhausts(run.patience))
 
@@ -401,7 +405,7 @@ def _planned(training: TableTraining, run: TableRun) -> PlannedFile:
         key=run.card.key,
         name=run.method.name,
         rounds=run.rounds,
-        may_stop_early=run.gap > 0 or run.patience is not None,
+        may_stop_early=run.optimality_gap > 0 or run.patience is not None,
         rounds_after=sum(other.rounds for other in later),
         **known,
     )

@@ -32,10 +32,10 @@ class StudyConfig:
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """The hyperparameters of the paper's methods; ``epsilon`` is the least weight of a group."""
+    """The hyperparameters of the paper's methods; ``min_weight`` is the least weight of a group."""
 
     learning_rate: float
     adversary_rate: float
-    epsilon: float
+    min_weight: float
     epochs: int
     batch_size: int

@@ -79,7 +79,9 @@ def is_finished(plan: RunPlan, folder: Path) -> bool:
     result = read_result(folder)
     if result is None or result.rounds >= plan.rounds:
         return result is not None
-    return result.gap_left is not None and result.gap_left <= getattr(plan.method, "gap", 0.0)
+    return result.gap_left is not None and result.gap_left <= getattr(
+        plan.method, "optimality_gap", 0.0
+    )
 
 
 def check_runs(study: Study, plans: Sequence[RunPlan]) -> None:

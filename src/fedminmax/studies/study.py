@@ -217,11 +217,11 @@ def methods_of_paper(
         "afl": AFL(rate, adversary),
         "fedavg": FedAvg(rate, settings.epochs, batch_size=settings.batch_size),
         **(others or {}),
-        "fedminmax": FedMinMax(rate, adversary, epsilon=settings.epsilon),
+        "fedminmax": FedMinMax(rate, adversary, min_weight=settings.min_weight),
         "afl-fast": AFLFast(),
         "fedavg-fast": FedAvgFast(),
-        "fedminmax-fast": FedMinMaxFast(settings.epsilon),
-        CENTRALIZED: FedMinMax(rate, adversary, epsilon=settings.epsilon),
+        "fedminmax-fast": FedMinMaxFast(settings.min_weight),
+        CENTRALIZED: FedMinMax(rate, adversary, min_weight=settings.min_weight),
     }
 
 

@@ -45,7 +45,7 @@ from fedminmax.training.protocol import Federation
 # About twice as many as a few hundred features need.
 MAX_ROUNDS = 20
 # The method whose sums the rounds collect; WIDE_PROVER is for models that are too wide for it.
-PROVER = FedMinMaxFast(gap=DEFAULT_GAP)
+PROVER = FedMinMaxFast(optimality_gap=DEFAULT_GAP)
 
 
 @dataclass(frozen=True, eq=False)

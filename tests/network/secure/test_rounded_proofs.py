@@ -25,7 +25,7 @@ from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 
 SITES = 3
-PROOF = FedMinMaxFast(gap=0.0)
+PROOF = FedMinMaxFast(optimality_gap=0.0)
 
 
 class MaskedFederation(Simulation):

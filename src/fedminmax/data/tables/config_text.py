@@ -75,7 +75,7 @@ def config_text(proposal: Proposal, path: Path) -> str:
         method=DEFAULT_METHOD,
         rounds=DEFAULT_ROUNDS[pace],
         one_step_rounds=DEFAULT_ROUNDS[Pace.ONE_STEP],
-        gap=DEFAULT_GAP,
+        optimality_gap=DEFAULT_GAP,
         baseline=default_baseline(pace),
     )
 

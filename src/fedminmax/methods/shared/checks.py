@@ -84,11 +84,11 @@ def check_plan(method: str, epochs: int, batch_size: int | None) -> None:
         check_whole(method, minimum=1, batch_size=batch_size)
 
 
-def check_floor(method: str, epsilon: float, size: int, what: str, total: float = 1.0) -> None:
+def check_floor(method: str, min_weight: float, size: int, what: str, total: float = 1.0) -> None:
     """Refuse a floor that is infeasible for weights with this total."""
-    check_not_negative(method, epsilon=epsilon)
-    if epsilon * size > total:
+    check_not_negative(method, min_weight=min_weight)
+    if min_weight * size > total:
         raise InputError(
-            f"{method}: epsilon = {epsilon:g} with {size} {what} needs a total weight of "
-            f"{epsilon * size:g}; choose epsilon at most {total / size:g}"
+            f"{method}: min_weight = {min_weight:g} with {size} {what} needs a total weight of "
+            f"{min_weight * size:g}; choose min_weight at most {total / size:g}"
         )

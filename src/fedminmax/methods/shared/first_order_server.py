@@ -140,14 +140,14 @@ def start_first_order(
 
 
 def after_first_order_round(
-    state: FirstOrderState, reported: RiskSums, epsilon: float, momentum: float
+    state: FirstOrderState, reported: RiskSums, min_weight: float, momentum: float
 ) -> FirstOrderState:
     """Keep the candidate or go back, and choose the next one from there."""
     complete = torch.equal(reported.counts, state.counts)
     if not complete and state.is_exact and state.repeats < MAX_REPEATS:
         return replace(state, repeats=state.repeats + 1)
     tried = _with_sums(state, reported)
-    now = highest_mix(tried.fixed.mix(tried.risks), tried.fixed.floor(epsilon))
+    now = highest_mix(tried.fixed.mix(tried.risks), tried.fixed.floor(min_weight))
     if state.rounds == 0 or (complete != state.is_exact and now < FAR_OFF * state.level):
         # Nothing to compare with: this is the first round, or the level is on other rows. After
         # an incomplete round, the next absence is no reason to send a candidate again.
@@ -159,7 +159,7 @@ def after_first_order_round(
     elif not complete and now < FAR_OFF * state.level:
         kept = _with_smoothed_level(tried, now)
     else:
-        return _step_back(state, epsilon, momentum)
+        return _step_back(state, min_weight, momentum)
     slope = kept.weights.to(kept.slopes) @ kept.slopes
     return _look_ahead(
         replace(
@@ -169,12 +169,12 @@ def after_first_order_round(
             steps=state.steps + 1,
             rounds=state.rounds + 1,
         ),
-        epsilon,
+        min_weight,
         momentum,
     )
 
 
-def _step_back(state: FirstOrderState, epsilon: float, momentum: float) -> FirstOrderState:
+def _step_back(state: FirstOrderState, min_weight: float, momentum: float) -> FirstOrderState:
     """Return the state after a failure: start from the best model again, with a smaller rate."""
     return _look_ahead(
         replace(
@@ -185,7 +185,7 @@ def _step_back(state: FirstOrderState, epsilon: float, momentum: float) -> First
             repeats=0,
             failures=state.failures + 1,
         ),
-        epsilon,
+        min_weight,
         momentum,
     )
 
@@ -210,7 +210,7 @@ def _with_smoothed_level(tried: FirstOrderState, now: float) -> FirstOrderState:
     return replace(tried, level=level, lowest=level, stale=0, rate=SHRINKAGE * tried.rate)
 
 
-def _look_ahead(state: FirstOrderState, epsilon: float, momentum: float) -> FirstOrderState:
+def _look_ahead(state: FirstOrderState, min_weight: float, momentum: float) -> FirstOrderState:
     """Choose the next candidate from the best model."""
     slopes = state.slope_sums / (1.0 - momentum**state.steps)
     metric = (state.squares / (1.0 - SQUARES_DECAY**state.rounds)).sqrt()
@@ -218,7 +218,7 @@ def _look_ahead(state: FirstOrderState, epsilon: float, momentum: float) -> Firs
     metric = metric + MIN_METRIC * steepest if steepest > 0.0 else torch.ones_like(metric)
     scaled = (state.fixed.mix(slopes) / metric.sqrt()).double()
     products = scaled @ scaled.T
-    risks, floor = state.fixed.mix(state.risks), state.fixed.floor(epsilon)
+    risks, floor = state.fixed.mix(state.risks), state.fixed.floor(min_weight)
     before = state.fixed.chosen(state.weights)
     best = state.best.cpu()
     largest = float(best.abs().max())

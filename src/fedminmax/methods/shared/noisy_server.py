@@ -135,7 +135,7 @@ def _inverse_metric(
     return inverse
 
 
-def after_noisy_round(state: NoisyState, reported: RiskSums, epsilon: float) -> NoisyState:
+def after_noisy_round(state: NoisyState, reported: RiskSums, min_weight: float) -> NoisyState:
     """Take in a round's sums and step."""
     linear, steps = state.structure, state.steps + 1
     ridge = 0.0 if linear is None else linear.ridge
@@ -155,10 +155,10 @@ def after_noisy_round(state: NoisyState, reported: RiskSums, epsilon: float) -> 
     state = replace(
         state, risks=risks, slope_sums=slope_sums, squares=squares, last=point, steps=steps
     )
-    return _step(state, point, epsilon)
+    return _step(state, point, min_weight)
 
 
-def _step(state: NoisyState, point: Tensor, epsilon: float) -> NoisyState:
+def _step(state: NoisyState, point: Tensor, min_weight: float) -> NoisyState:
     """Choose the weights that will be right after the step, and take it."""
     linear, fixed = state.structure, state.fixed
     slopes = state.slope_sums / (1.0 - MOMENTUM**state.steps)
@@ -175,7 +175,7 @@ def _step(state: NoisyState, point: Tensor, epsilon: float) -> NoisyState:
     values, vectors = torch.linalg.eigh(0.5 * (products + products.T) - torch.diag(variance))
     products = (vectors * values.clamp(min=0.0)) @ vectors.T
     chosen = maximise_on_simplex(
-        fixed.mix(state.risks), products, fixed.chosen(state.weights), fixed.floor(epsilon)
+        fixed.mix(state.risks), products, fixed.chosen(state.weights), fixed.floor(min_weight)
     )
     moved = point - chosen @ scaled
     vector = moved if linear is None else linear.from_free(moved)

@@ -64,15 +64,15 @@ def local_stream(order: Order, site: SiteData) -> torch.Generator:
     return torch_stream(order.key.seed, purpose, order.key.round, site.number)
 
 
-def shares_within_floor(method: str, census: Census, epsilon: float) -> Tensor:
-    """Return rho, moved inside the floor if a playable group is rarer than epsilon."""
+def shares_within_floor(method: str, census: Census, min_weight: float) -> Tensor:
+    """Return rho, moved inside the floor if a playable group is rarer than min_weight."""
     playable, shares = census.playable, census.group_shares
     free = float(shares[playable].sum())
-    check_floor(method, epsilon, int(playable.sum()), "groups", free)
-    if epsilon == 0:
+    check_floor(method, min_weight, int(playable.sum()), "groups", free)
+    if min_weight == 0:
         return shares
     weights = shares.clone()
-    weights[playable] = project_on_simplex(shares[playable], floor=epsilon, total=free)
+    weights[playable] = project_on_simplex(shares[playable], floor=min_weight, total=free)
     return weights
 
 

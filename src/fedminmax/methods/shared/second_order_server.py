@@ -24,7 +24,7 @@ rows.
 | mu             | state.weights                   |
 | r, g, H        | state.risks, slopes, curvature  |
 | m              | state.structure.ridge           |
-| epsilon        | epsilon                         |
+| epsilon        | min_weight                         |
 """
 
 import math
@@ -76,15 +76,15 @@ FAR_OFF = 1.5
 
 
 def after_second_order_round(
-    state: SecondOrderState, reported: RiskSums, epsilon: float
+    state: SecondOrderState, reported: RiskSums, min_weight: float
 ) -> SecondOrderState:
     """Keep the candidate if the worst risk fell as predicted; then choose the next one."""
     if not torch.equal(reported.counts, state.counts):
-        return _after_incomplete_round(state, reported, epsilon)
+        return _after_incomplete_round(state, reported, min_weight)
     tried = _with_sums(state, reported)
     _check_same_rows(state, tried)
-    tried = _with_bounds(tried, epsilon)
-    before, now = _worst(state, state.risks, epsilon), _worst(state, tried.risks, epsilon)
+    tried = _with_bounds(tried, min_weight)
+    before, now = _worst(state, state.risks, min_weight), _worst(state, tried.risks, min_weight)
     first, was_exact = state.rounds == 0, state.is_exact
     if was_exact and now >= before:
         state = replace(state, cuts=tried.cuts, lower=tried.lower, rounds=tried.rounds, repeats=0)
@@ -93,18 +93,18 @@ def after_second_order_round(
         repeats = 0 if was_exact or first else MAX_REPEATS
         state = replace(tried, best=state.parameters, answer=now, repeats=repeats, left=math.inf)
     if first:
-        return _after_first_round(state, now, epsilon)
+        return _after_first_round(state, now, min_weight)
     gain = (before - now) / max(state.promised, 1e-300) if was_exact else MIN_SHARE
-    after = _look_ahead(state, gain, epsilon)
+    after = _look_ahead(state, gain, min_weight)
     # A certificate refuses bounds that contradict each other.
     _ = after.certificate
     return after
 
 
-def _after_first_round(state: SecondOrderState, now: float, epsilon: float) -> SecondOrderState:
+def _after_first_round(state: SecondOrderState, now: float, min_weight: float) -> SecondOrderState:
     nothing = state.structure.risk_at_zero
     if now <= FAR_OFF * nothing:
-        return _look_ahead(state, 1.0, epsilon)
+        return _look_ahead(state, 1.0, min_weight)
     # Rows with extreme outputs have almost no curvature: 0 is the better start.
     zero, unseen = torch.zeros_like(state.parameters), torch.zeros_like(state.seen)
     gain = now - nothing
@@ -112,19 +112,19 @@ def _after_first_round(state: SecondOrderState, now: float, epsilon: float) -> S
 
 
 def _after_incomplete_round(
-    state: SecondOrderState, reported: RiskSums, epsilon: float
+    state: SecondOrderState, reported: RiskSums, min_weight: float
 ) -> SecondOrderState:
     """Send the candidate again; if sites stay away, keep it and average the quadratics."""
     if state.is_exact and state.repeats < MAX_REPEATS:
         return replace(state, repeats=state.repeats + 1, rounds=state.rounds + 1)
     tried = _averaged(state, reported)
     tried = replace(tried, trial=_tried_out(state, tried, reported))
-    before, now = _worst(state, state.risks, epsilon), _worst(state, tried.risks, epsilon)
+    before, now = _worst(state, state.risks, min_weight), _worst(state, tried.risks, min_weight)
     kept = replace(tried, best=state.parameters, answer=math.inf, left=math.inf)
     if state.rounds == 0:
-        return _after_first_round(kept, now, epsilon)
+        return _after_first_round(kept, now, min_weight)
     steady = GOOD_SHARE if state.damping > FIRST_DAMPING else MIN_SHARE
-    return _look_ahead(kept, steady if now <= FAR_OFF * before else 0.0, epsilon)
+    return _look_ahead(kept, steady if now <= FAR_OFF * before else 0.0, min_weight)
 
 
 def _tried_out(state: SecondOrderState, tried: SecondOrderState, reported: RiskSums) -> Trial:
@@ -154,9 +154,9 @@ def _tried_out(state: SecondOrderState, tried: SecondOrderState, reported: RiskS
     return trial.with_round(number, state.parameters, reported.losses, reported.counts)
 
 
-def _worst(state: SecondOrderState, risks: Tensor, epsilon: float) -> float:
+def _worst(state: SecondOrderState, risks: Tensor, min_weight: float) -> float:
     """Return the adversary's maximum over these risks."""
-    return highest_mix(state.fixed.mix(risks), state.fixed.floor(epsilon))
+    return highest_mix(state.fixed.mix(risks), state.fixed.floor(min_weight))
 
 
 def _with_sums(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
@@ -207,9 +207,9 @@ def _averaged(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
     )
 
 
-def _with_bounds(tried: SecondOrderState, epsilon: float) -> SecondOrderState:
+def _with_bounds(tried: SecondOrderState, min_weight: float) -> SecondOrderState:
     """Add the bounds that a round with all rows proves."""
-    upper = min(tried.upper, _worst(tried, tried.risks, epsilon))
+    upper = min(tried.upper, _worst(tried, tried.risks, min_weight))
     tried = replace(tried, upper=upper)
     if not _proves(tried):
         return tried
@@ -219,7 +219,7 @@ def _with_bounds(tried: SecondOrderState, epsilon: float) -> SecondOrderState:
     length = float(tried.parameters.double().norm())
     errors = errors_at(tried.structure, tried.size, length, worst)
     risks, slopes = tried.fixed.mix(tried.risks), tried.fixed.mix(tried.slopes)
-    return _with_cuts(tried, point, risks, slopes, errors=errors, epsilon=epsilon)
+    return _with_cuts(tried, point, risks, slopes, errors=errors, min_weight=min_weight)
 
 
 def _check_same_rows(state: SecondOrderState, tried: SecondOrderState) -> None:
@@ -254,16 +254,16 @@ def _with_cuts(
     slopes: Tensor,
     *,
     errors: Errors,
-    epsilon: float,
+    min_weight: float,
 ) -> SecondOrderState:
     """Add a point's cuts, and the bound that they prove together with earlier ones."""
     ridge = state.structure.ridge
     new = cuts_at(point, risks, slopes, ridge=ridge, errors=errors, worst=state.upper)
     lines = torch.cat([new.constants[:, None], new.slopes], dim=1)
     # With a floor on the weights, only the cuts of a single point prove a bound.
-    kept = 0 if epsilon else (MAX_CUT_ROUNDS - 1) * len(lines)
+    kept = 0 if min_weight else (MAX_CUT_ROUNDS - 1) * len(lines)
     cuts = torch.cat([lines, state.cuts[:kept]])
-    bound = lower_bound(Cuts(cuts[:, 0], cuts[:, 1:]), ridge, state.fixed.floor(epsilon))
+    bound = lower_bound(Cuts(cuts[:, 0], cuts[:, 1:]), ridge, state.fixed.floor(min_weight))
     # Losses are not negative.
     return replace(state, cuts=cuts, lower=max(state.lower, bound, 0.0))
 
@@ -275,7 +275,7 @@ def _quadratics(state: SecondOrderState) -> Quadratics:
     return Quadratics(state.risks, state.slopes, curvatures)
 
 
-def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondOrderState:
+def _look_ahead(state: SecondOrderState, gain: float, min_weight: float) -> SecondOrderState:
     """Choose the next candidate from the best model, in a trust region adapted to the gain."""
     factor = (
         1.0 / DAMPING_FACTOR if gain >= GOOD_SHARE else 1.0 if gain >= MIN_SHARE else DAMPING_FACTOR
@@ -287,7 +287,7 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
     diagonals = own.curvatures.diagonal(dim1=1, dim2=2)
     scale = torch.maximum(state.scale, (state.weights[:, None] * diagonals).sum(dim=0))
     functions = _mixed(state, own)
-    chosen, floor = state.fixed.chosen(state.weights), state.fixed.floor(epsilon)
+    chosen, floor = state.fixed.chosen(state.weights), state.fixed.floor(min_weight)
     least = MIN_CURVATURE * _positive(diagonals.amax(dim=0))
     if structure.is_quadratic:
         lowest = minimise_max_exactly(functions, least, chosen, floor)
@@ -298,7 +298,7 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
         # No model is that good: the prediction is beyond the range of the quadratics.
         damping *= DAMPING_FACTOR
         lowest = minimise_max(functions, damping * scale + least, chosen, floor)
-    worst = _worst(state, state.risks, epsilon)
+    worst = _worst(state, state.risks, min_weight)
     step = from_centred(structure, lowest.step, state.centre)
     state = replace(
         state,
@@ -315,7 +315,7 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
     step = structure.to_free(state.parameters) - structure.to_free(state.best)
     there = functions.moved(to_centred(structure, step, state.centre))
     lower = lowest_mix(there, least, lowest.weights)
-    return _with_known(state, _mixed(state, plain), lower, epsilon)
+    return _with_known(state, _mixed(state, plain), lower, min_weight)
 
 
 def _mixed(state: SecondOrderState, own: Quadratics) -> Quadratics:
@@ -331,7 +331,7 @@ def _positive(widest: Tensor) -> Tensor:
 
 
 def _with_known(
-    state: SecondOrderState, functions: Quadratics, lower: float, epsilon: float
+    state: SecondOrderState, functions: Quadratics, lower: float, min_weight: float
 ) -> SecondOrderState:
     """Add what quadratic risks determine about the next model before it is evaluated.
 
@@ -341,11 +341,11 @@ def _with_known(
     best, point = (state.structure.to_free(own) for own in (state.best, state.parameters))
     step = point - best
     there = functions.moved(step)
-    answer = highest_mix(there.values, state.fixed.floor(epsilon))
+    answer = highest_mix(there.values, state.fixed.floor(min_weight))
     # A gain too small to be seen beside the numbers that were added is an uncertainty, and not 0.
     # With residuals as small as rounding errors of the targets, there is nothing left to gain.
     added = float((functions.curvatures.abs() @ step.abs() @ step.abs()).max())
-    unseen = UNSEEN * max(_worst(state, state.risks, epsilon), added)
+    unseen = UNSEEN * max(_worst(state, state.risks, min_weight), added)
     digits = FIT_DIGITS * torch.finfo(state.parameters.dtype).eps
     targets = float(functions.moved(-best).values.abs().max())
     left = 0.0 if answer <= digits**2 * targets else max(answer - lower, unseen)
@@ -359,4 +359,6 @@ def _with_known(
         float(step.norm()),
         len(step),
     )
-    return _with_cuts(state, point, there.values, there.slopes, errors=errors, epsilon=epsilon)
+    return _with_cuts(
+        state, point, there.values, there.slopes, errors=errors, min_weight=min_weight
+    )
