@@ -110,8 +110,8 @@ def test_a_finished_run_is_printed_again_without_a_network(
         capsys.readouterr()
         run_here(*words)
         said = capsys.readouterr().out
-        assert "Test risk by group" in said
-        assert "Next: fedminmax evaluate run" in said
+        assert "by group on test records" in " ".join(said.split())
+        assert "Model: run/model.safetensors" in said
     assert Path("run", "results.json").read_bytes() == before
 
 

@@ -248,7 +248,7 @@ def choose_rows(examples: Examples, rows: int, seed: int) -> Examples:
         return examples
     generator = numpy_stream(seed, Purpose.DATA)
     by_group = [np.flatnonzero(examples.group.numpy() == a) for a in range(groups)]
-    drawn = [generator.choice(own, rows // groups, replace=False) for own in by_group]
+    drawn = [generator.choice(positions, rows // groups, replace=False) for positions in by_group]
     return examples.rows(torch.from_numpy(np.sort(np.concatenate(drawn))))
 
 

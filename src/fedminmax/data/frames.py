@@ -76,11 +76,11 @@ def rows_of_frames(
     groups = _groups(frames, columns)
     ends = np.cumsum([len(frame) for frame in frames])
     numbers = np.split(groups.numbers, ends[:-1])
-    found = [
-        (_features(frame, features, owner), _numbers(frame, columns.target, owner), own)
-        for frame, owner, own in zip(frames, owners, numbers, strict=True)
+    arrays = [
+        (_features(frame, features, owner), _numbers(frame, columns.target, owner), group)
+        for frame, owner, group in zip(frames, owners, numbers, strict=True)
     ]
-    return found[: len(sites)], found[len(sites) :], groups.names
+    return arrays[: len(sites)], arrays[len(sites) :], groups.names
 
 
 def _feature_names(frame: Frame, columns: FrameColumns) -> list[str]:

@@ -89,8 +89,8 @@ def partition_by_blocks(
     return _as_tensors(
         [
             part
-            for rows, own in zip(mixed, sizes, strict=True)
-            for part in np.split(rows, np.cumsum(own)[:-1])
+            for rows, site_sizes in zip(mixed, sizes, strict=True)
+            for part in np.split(rows, np.cumsum(site_sizes)[:-1])
         ]
     )
 
@@ -114,9 +114,9 @@ def partition_by_dirichlet(
                 f"concentration = {concentration:g} cannot be drawn from; give one nearer to 1"
             )
         cuts = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(int)
-        for own, part in zip(parts, np.split(generator.permutation(rows), cuts), strict=True):
-            own.append(part)
-    return _as_tensors([np.concatenate(own) for own in parts])
+        for pieces, part in zip(parts, np.split(generator.permutation(rows), cuts), strict=True):
+            pieces.append(part)
+    return _as_tensors([np.concatenate(pieces) for pieces in parts])
 
 
 def make_pairwise_different(teams: list[list[int]]) -> list[list[int]]:

@@ -73,8 +73,8 @@ def number_values(name: str, values: Any, rows: int) -> tuple[NDArray[np.int64],
             f"{int(missing.argmax())}; give them their own value, or drop the rows"
         )
     comparable = column.astype(str) if column.dtype == object else column
-    found, numbers = np.unique(comparable, return_inverse=True)
-    return numbers.astype(np.int64), found
+    values_in_order, numbers = np.unique(comparable, return_inverse=True)
+    return numbers.astype(np.int64), values_in_order
 
 
 def _columns(given: Any) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def _columns(given: Any) -> dict[str, Any]:
 
 
 def _one_column(name: str, values: Any, rows: int) -> RowGroups:
-    numbers, found = number_values(name, values, rows)
-    return RowGroups(numbers, tuple(map(str, found.tolist())))
+    numbers, distinct = number_values(name, values, rows)
+    return RowGroups(numbers, tuple(map(str, distinct.tolist())))
 
 
 def _missing(column: NDArray[Any]) -> NDArray[np.bool_]:

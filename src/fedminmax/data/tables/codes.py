@@ -59,10 +59,10 @@ def check_same_codes(sites: Mapping[str, SiteSummary], schema: Schema) -> None:
             raise DifferentCodesError(_refusal(column, blocks))
 
 
-def check_own_codes(own: SiteSummary, schema: Schema, site: str) -> None:
+def check_own_codes(summary: SiteSummary, schema: Schema, site: str) -> None:
     """Refuse a site's rows if the configuration lists what looks like another coding of them."""
-    _check_categories({site: own}, schema)
-    for column in _coded_columns({site: own}, schema):
+    _check_categories({site: summary}, schema)
+    for column in _coded_columns({site: summary}, schema):
         values = set(column.rows[site])
         others = _listed_values(column.name, schema) - values
         if len(others) >= len(values) > 0 and _looks_like(values, others):
@@ -79,9 +79,9 @@ def _check_categories(sites: Mapping[str, SiteSummary], schema: Schema) -> None:
     for feature in schema.features:
         if feature.kind is not Kind.CATEGORY or feature.column in schema.own_values:
             continue
-        for name, own in sites.items():
-            *known, _, unlisted = own.categories[feature.column]
-            if sum(known) == 0 and unlisted >= MIN_UNLISTED:
+        for name, summary in sites.items():
+            *counts, _, unlisted = summary.categories[feature.column]
+            if sum(counts) == 0 and unlisted >= MIN_UNLISTED:
                 raise DifferentCodesError(
                     f"column '{feature.column}' has none of its categories "
                     f"{quoted(feature.categories)} in {unlisted:,} rows of '{name}': if these rows "
@@ -97,16 +97,16 @@ def code_warnings(sites: Mapping[str, SiteSummary], schema: Schema) -> list[str]
     for column in _coded_columns(sites, schema):
         if column.is_feature or len(sites) < 2:
             continue
-        total = sum((Counter(own) for own in column.rows.values()), Counter[str]())
+        total = sum((Counter(counts) for counts in column.rows.values()), Counter[str]())
         numbers = [value for value in total if re.match(NUMBER, value)]
         lacking = {
             name: absent
-            for name, own in column.rows.items()
-            if (absent := [v for v in numbers if v not in own and _expected(v, own, total)])
+            for name, counts in column.rows.items()
+            if (absent := [v for v in numbers if v not in counts and _expected(v, counts, total)])
         }
         if lacking:
             named = _first_sites(list(lacking))
-            absent = sorted({value for own in lacking.values() for value in own})
+            absent = sorted({value for counts in lacking.values() for value in counts})
             warnings.append(
                 f"'{column.name}' is never {quoted(absent)} at {named}, where many such rows "
                 "would be expected: check that its numbers mean the same at all sites"
@@ -114,8 +114,8 @@ def code_warnings(sites: Mapping[str, SiteSummary], schema: Schema) -> list[str]
     return warnings
 
 
-def _expected(value: str, own: Mapping[str, int], total: Mapping[str, int]) -> bool:
-    rows, others = sum(own.values()), sum(total.values()) - sum(own.values())
+def _expected(value: str, counts: Mapping[str, int], total: Mapping[str, int]) -> bool:
+    rows, others = sum(counts.values()), sum(total.values()) - sum(counts.values())
     return others > 0 and rows * total[value] / others >= MIN_EXPECTED
 
 
@@ -125,13 +125,13 @@ def _coded_columns(sites: Mapping[str, SiteSummary], schema: Schema) -> Iterator
     if not (target.is_quantity or target.column in schema.own_values):
         names = target.classes
         rows = {
-            site: {names[label]: count for label, count in own.class_counts.items()}
-            for site, own in sites.items()
+            site: {names[label]: count for label, count in summary.class_counts.items()}
+            for site, summary in sites.items()
         }
         yield CodedColumn(target.column, _section("data", target.column), rows)
-    for place, entry in enumerate(schema.protected):
+    for index, entry in enumerate(schema.protected):
         if not (entry.edges or entry.column in schema.own_values):
-            rows = {name: _group_values(own, place) for name, own in sites.items()}
+            rows = {name: _group_values(summary, index) for name, summary in sites.items()}
             yield CodedColumn(entry.column, _section("groups", entry.column), rows)
     for feature in schema.features:
         column = feature.column
@@ -140,11 +140,11 @@ def _coded_columns(sites: Mapping[str, SiteSummary], schema: Schema) -> Iterator
                 site: {
                     value: count
                     for value, count in zip(
-                        feature.categories, own.categories[column], strict=False
+                        feature.categories, summary.categories[column], strict=False
                     )
                     if count
                 }
-                for site, own in sites.items()
+                for site, summary in sites.items()
             }
             yield CodedColumn(column, _section("data", column), rows, is_feature=True)
 
@@ -153,10 +153,10 @@ def _section(name: str, column: str) -> str:
     return f"[{name}.map.{toml_key(column)}]"
 
 
-def _group_values(summary: SiteSummary, place: int) -> dict[str, int]:
+def _group_values(summary: SiteSummary, index: int) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for key, count in summary.group_counts.items():
-        value = key[place]
+        value = key[index]
         if value not in (None, OTHER_VALUE, MERGED_VALUE):
             counts[str(value)] += count
     return dict(counts)
@@ -173,18 +173,20 @@ def _listed_values(column: str, schema: Schema) -> set[str]:
 def _blocks(rows: Mapping[str, Mapping[str, int]]) -> list[list[str]]:
     """Return the sites in blocks: only within one do they have values in common."""
     blocks: list[list[str]] = []
-    for name in (name for name, own in rows.items() if own):
-        near = [block for block in blocks if any(_share(rows[name], rows[own]) for own in block)]
+    for name in (name for name, member in rows.items() if member):
+        near = [
+            block for block in blocks if any(_share(rows[name], rows[member]) for member in block)
+        ]
         blocks = [block for block in blocks if block not in near]
-        blocks.append([own for block in near for own in block] + [name])
+        blocks.append([member for block in near for member in block] + [name])
     return blocks
 
 
 def _share(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
     common = one.keys() & other.keys()
     return any(
-        sum(own[value] for value in common) >= MIN_COVERED * sum(own.values())
-        for own in (one, other)
+        sum(counts[value] for value in common) >= MIN_COVERED * sum(counts.values())
+        for counts in (one, other)
     )
 
 
@@ -194,10 +196,10 @@ def _is_suspicious(column: CodedColumn, blocks: Sequence[Sequence[str]]) -> bool
     One value alone may be all that a site has: a hospital for women.
     """
     for block in blocks:
-        own = _values(column, block)
+        here = _values(column, block)
         others = {value for other in blocks if other != block for value in _values(column, other)}
-        own, others = own - others, others - own
-        if _looks_like(own, others) or (not column.is_feature and min(len(own), len(others)) > 1):
+        here, others = here - others, others - here
+        if _looks_like(here, others) or (not column.is_feature and min(len(here), len(others)) > 1):
             return True
     return False
 
@@ -206,20 +208,20 @@ def _values(column: CodedColumn, block: Sequence[str]) -> set[str]:
     return {value for name in block for value in column.rows[name]}
 
 
-def _looks_like(own: set[str], others: set[str]) -> bool:
+def _looks_like(here: set[str], others: set[str]) -> bool:
     """Return whether numbers stand for texts, or abbreviations for words."""
-    if not own or not others:
+    if not here or not others:
         return False
-    numbers = [{value for value in values if re.match(NUMBER, value)} for values in (own, others)]
-    if (numbers[0] == own and not numbers[1]) or (numbers[1] == others and not numbers[0]):
+    numbers = [{value for value in values if re.match(NUMBER, value)} for values in (here, others)]
+    if (numbers[0] == here and not numbers[1]) or (numbers[1] == others and not numbers[0]):
         return True
-    return _abbreviates(own, others) or _abbreviates(others, own)
+    return _abbreviates(here, others) or _abbreviates(others, here)
 
 
 def _abbreviates(short: set[str], words: set[str]) -> bool:
     """Return whether each text is the beginning of one word, and no two of the same."""
-    found = [_word_of(text, words) for text in short]
-    return None not in found and len(set(found)) == len(found)
+    meant = [_word_of(text, words) for text in short]
+    return None not in meant and len(set(meant)) == len(meant)
 
 
 def _word_of(short: str, words: set[str]) -> str | None:
@@ -253,13 +255,13 @@ def _first_sites(names: Sequence[str]) -> str:
 def _proposal(values: Sequence[str]) -> dict[str, str]:
     """Return what to write for each abbreviation and number; what cannot be guessed is open."""
     words = set(values)
-    found = {text: _word_of(text, words - {text}) for text in values}
-    known = {text: word for text, word in found.items() if word is not None}
+    guesses = {text: _word_of(text, words - {text}) for text in values}
+    guessed = {text: word for text, word in guesses.items() if word is not None}
     texts = [text for text in values if not re.match(NUMBER, text)]
     numbers = [text for text in values if re.match(NUMBER, text)] if texts else []
-    if not known and not numbers:
+    if not guessed and not numbers:
         return dict.fromkeys(values[:1], OPEN)
-    return {**dict.fromkeys(numbers, OPEN), **known}
+    return {**dict.fromkeys(numbers, OPEN), **guessed}
 
 
 def _map_line(section: str, proposal: Mapping[str, str]) -> str:

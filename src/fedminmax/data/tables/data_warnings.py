@@ -51,7 +51,9 @@ Codes = NDArray[np.int64]
 
 def constant_target_warnings(sites: Mapping[str, SiteSummary], schema: Schema) -> list[str]:
     """Warn of sites whose training rows all have the same target."""
-    constant = {name: own.rows for name, own in sites.items() if _is_constant(own, schema)}
+    constant = {
+        name: summary.rows for name, summary in sites.items() if _is_constant(summary, schema)
+    }
     if not constant:
         return []
     names = ", ".join(f"'{name}' ({counted(rows, 'row')})" for name, rows in constant.items())
@@ -66,11 +68,11 @@ def leak_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list[str]:
     """Warn of features that alone predict the target, with how much of its error they remove."""
     sample = _sample(parts)
     target = np.concatenate([part.target for part in sample] or [np.zeros(0)])
-    found = _predictors(sample, target, schema)
-    if not found:
+    predictors = _predictors(sample, target, schema)
+    if not predictors:
         return []
     warning = (
-        f"columns that alone predict the target '{schema.target.column}': {found}: if one is "
+        f"columns that alone predict the target '{schema.target.column}': {predictors}: if one is "
         "derived from the target or known only after it, remove its section from the configuration"
     )
     return [warning]
@@ -80,19 +82,19 @@ def protected_copy_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list
     """Warn of features that tell a sensitive attribute, which the model is said not to see."""
     sample = [] if schema.protected_as_features else _sample(parts)
     warnings = []
-    for place, entry in enumerate(schema.protected if sample else ()):
-        names = sorted({str(key[place]) for part in sample for key in part.group_keys})
+    for index, entry in enumerate(schema.protected if sample else ()):
+        names = sorted({str(key[index]) for part in sample for key in part.group_keys})
         values = np.concatenate(
             [
-                np.array([names.index(str(key[place])) for key in part.group_keys])[part.group]
+                np.array([names.index(str(key[index])) for key in part.group_keys])[part.group]
                 for part in sample
             ]
         )
-        found = _predictors(sample, values, schema)
-        if found:
+        predictors = _predictors(sample, values, schema)
+        if predictors:
             warnings.append(
                 f"the model sees the sensitive attribute '{entry.column}' after all, by columns "
-                f"that tell it: {found}: remove their sections from the configuration, or set "
+                f"that tell it: {predictors}: remove their sections from the configuration, or set "
                 "as_features = true in [groups]"
             )
     return warnings
@@ -105,8 +107,10 @@ def _predictors(sample: Sequence[ParsedRows], target: NDArray[np.generic], schem
         feature.column: _share_explained(feature, sample, target)
         for feature in (schema.features if sample else ())
     }
-    found = sorted((name for name, own in shares.items() if own >= least), key=lambda n: -shares[n])
-    return first_few([f"'{name}' ({100 * shares[name]:.0f} % of the error)" for name in found])
+    predictors = sorted(
+        (name for name, share in shares.items() if share >= least), key=lambda n: -shares[n]
+    )
+    return first_few([f"'{name}' ({100 * shares[name]:.0f} % of the error)" for name in predictors])
 
 
 def _sample(parts: Sequence[ParsedRows]) -> list[ParsedRows]:
@@ -117,7 +121,11 @@ def _sample(parts: Sequence[ParsedRows]) -> list[ParsedRows]:
     # Random, because a table may repeat its classes in a pattern.
     generator = np.random.default_rng(0)
     chosen = [np.flatnonzero(generator.random(len(part)) * rows < MAX_ROWS) for part in parts]
-    return [part.take(own) for part, own in zip(parts, chosen, strict=True) if len(own)]
+    return [
+        part.take(rows_taken)
+        for part, rows_taken in zip(parts, chosen, strict=True)
+        if len(rows_taken)
+    ]
 
 
 def _is_constant(summary: SiteSummary, schema: Schema) -> bool:
@@ -138,10 +146,10 @@ def _share_explained(
     values = np.concatenate([part.features.quantities[feature.column] for part in sample])
     missing = np.isnan(values)
     by_absence = _by_category(missing.astype(np.int64), target) if missing.any() else 0.0
-    known = np.flatnonzero(~missing)
-    if len(known) < max(MIN_LEAK_ROWS, len(values) // 2):
+    present = np.flatnonzero(~missing)
+    if len(present) < max(MIN_LEAK_ROWS, len(values) // 2):
         return by_absence
-    order = known[np.argsort(values[known], kind="stable")]
+    order = present[np.argsort(values[present], kind="stable")]
     if target.dtype.kind == "f":
         return max(by_absence, _by_order(values[order], target[order].astype(np.float64)))
     return max(by_absence, _by_intervals(values[order], target[order].astype(np.int64)))
@@ -149,16 +157,16 @@ def _share_explained(
 
 def _by_category(codes: Codes, target: NDArray[np.generic]) -> float:
     """Use a constant prediction per category."""
-    _, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    _, category, counts = np.unique(codes, return_inverse=True, return_counts=True)
     if len(counts) * ROWS_PER_CATEGORY > len(codes):
         return 0.0
     if target.dtype.kind == "f":
         values = target.astype(np.float64)
-        means = np.bincount(place, values) / counts
-        return _removed(float(values.var()), float(((values - means[place]) ** 2).mean()))
+        means = np.bincount(category, values) / counts
+        return _removed(float(values.var()), float(((values - means[category]) ** 2).mean()))
     labels = target.astype(np.int64)
     table = np.zeros((len(counts), int(labels.max()) + 1), np.int64)
-    np.add.at(table, (place, labels), 1)
+    np.add.at(table, (category, labels), 1)
     if not _has_two_classes(labels):
         return 0.0
     before = len(labels) - int(table.sum(axis=0).max())
@@ -178,9 +186,9 @@ def _by_intervals(values: Numbers, labels: Codes) -> float:
     for label in np.unique(labels).tolist():
         sums = np.concatenate([[0], np.cumsum(np.where(labels == label, 1, -1))[ends - 1]])
         best = int((sums - np.minimum.accumulate(sums)).max())
-        own = int((labels == label).sum())
-        before += min(own, len(labels) - own)
-        after += own - best
+        members = int((labels == label).sum())
+        before += min(members, len(labels) - members)
+        after += members - best
     return _removed(before, after)
 
 
@@ -188,14 +196,14 @@ def _by_order(values: Numbers, target: Numbers) -> float:
     """Return the squared correlation with the target, of the values or of their ranks."""
     if values[0] == values[-1] or target.var() == 0:
         return 0.0
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    _, ranks_of_values, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(counts) == 1:
         return 0.0
     ranks = np.argsort(np.argsort(target, kind="stable"), kind="stable").astype(np.float64)
-    pairs = ((values, target), (place.astype(np.float64), ranks))
+    pairs = ((values, target), (ranks_of_values.astype(np.float64), ranks))
     with np.errstate(all="ignore"):
-        found = [float(np.corrcoef(one, other)[0, 1]) ** 2 for one, other in pairs]
-    return max((share for share in found if np.isfinite(share)), default=0.0)
+        shares = [float(np.corrcoef(one, other)[0, 1]) ** 2 for one, other in pairs]
+    return max((share for share in shares if np.isfinite(share)), default=0.0)
 
 
 def _has_two_classes(labels: Codes) -> bool:
@@ -209,17 +217,17 @@ def _removed(before: float, after: float) -> float:
 
 def overlap_warnings(sites: Mapping[str, ParsedRows], schema: Schema) -> list[str]:
     """Warn of sites that have records in common, more than chance explains."""
-    found = sorted(_overlaps(sites, schema), key=lambda pair: -pair[2])
-    if not found:
+    overlaps = sorted(_overlaps(sites, schema), key=lambda pair: -pair[2])
+    if not overlaps:
         return []
     pairs = [
         f"'{one}' and '{other}' have {common:,} records in common (of {len(sites[one]):,} and "
         f"{len(sites[other]):,})"
-        for one, other, common in found[:MAX_PAIRS]
+        for one, other, common in overlaps[:MAX_PAIRS]
     ]
-    more = f"; so have {counted(len(found) - MAX_PAIRS, 'more pair')}"
+    more = f"; so have {counted(len(overlaps) - MAX_PAIRS, 'more pair')}"
     warning = (
-        f"{', '.join(pairs)}{more if len(found) > MAX_PAIRS else ''}: each counts twice, and "
+        f"{', '.join(pairs)}{more if len(overlaps) > MAX_PAIRS else ''}: each counts twice, and "
         "held-out rows of one are training rows of the other; remove them from one of the files"
     )
     return [warning]
@@ -234,12 +242,12 @@ def _overlaps(sites: Mapping[str, ParsedRows], schema: Schema) -> Iterator[tuple
         pl.DataFrame({"record": _row_hashes(sites[name], schema)})
         .group_by("record")
         .len("rows")
-        .with_columns(site=pl.lit(place, dtype=pl.Int32))
-        for place, name in enumerate(names)
+        .with_columns(site=pl.lit(number, dtype=pl.Int32))
+        for number, name in enumerate(names)
     ]
     # Two rows of one site are equal by chance as often as two rows of different sites.
     sizes = np.array([len(sites[name]) for name in names], dtype=float)
-    equal = sum(float((own["rows"] * (own["rows"] - 1)).sum()) for own in frames)
+    equal = sum(float((counts["rows"] * (counts["rows"] - 1)).sum()) for counts in frames)
     chance = equal / max(float((sizes * (sizes - 1)).sum()), 1.0)
     every = pl.concat(frames)
     shared = every.filter(pl.col("record").count().over("record") > 1)
@@ -268,7 +276,7 @@ def _row_hashes(rows: ParsedRows, schema: Schema) -> NDArray[np.uint64]:
         pl.Series(rows.target),
         names.gather(rows.group),
     ]
-    frame = pl.DataFrame([column.alias(str(place)) for place, column in enumerate(columns)])
+    frame = pl.DataFrame([column.alias(str(number)) for number, column in enumerate(columns)])
     return frame.hash_rows(seed=0).to_numpy()
 
 
@@ -278,21 +286,21 @@ def unit_warnings(sites: Mapping[str, SiteSummary], schema: Schema) -> list[str]
     With another decimal mark 7,157 is 7157; kilograms are pounds times 0.45; Fahrenheit and Celsius
     hardly overlap.
     """
-    columns = [own.column for own in schema.features if own.kind is Kind.NUMERIC]
-    found = []
+    columns = [entry.column for entry in schema.features if entry.kind is Kind.NUMERIC]
+    differing = []
     for column in columns:
-        sums = {name: own.quantities[column] for name, own in sites.items()}
+        sums = {name: entry.quantities[column] for name, entry in sites.items()}
         levels = {
-            name: Level(own.mean, own.deviation)
-            for name, own in sums.items()
-            if own.count >= MINIMUM_ROWS
+            name: Level(entry.mean, entry.deviation)
+            for name, entry in sums.items()
+            if entry.count >= MINIMUM_ROWS
         }
-        found += [text for text in [_odd_one(column, levels)] if text]
-    if not found:
+        differing += [text for text in [_odd_one(column, levels)] if text]
+    if not differing:
         return []
     warning = (
-        f"{', '.join(found)}, compared with other sites: check the unit there (convert it in the "
-        "file), and decimal mark and thousands separator in [data.formats]"
+        f"{', '.join(differing)}, compared with other sites: check the unit there (convert it in "
+        "the file), and decimal mark and thousands separator in [data.formats]"
     )
     return [warning]
 
@@ -307,8 +315,8 @@ class Level(NamedTuple):
 def _odd_one(column: str, levels: Mapping[str, Level]) -> str:
     """Describe the site whose numbers differ most from the others', if they do; else ""."""
     differences = {
-        name: _difference(own, _typical([one for other, one in levels.items() if other != name]))
-        for name, own in levels.items()
+        name: _difference(level, _typical([one for other, one in levels.items() if other != name]))
+        for name, level in levels.items()
         if len(levels) > 1
     }
     name = max(differences, key=lambda one: differences[one][0], default=None)
@@ -322,22 +330,22 @@ def _typical(levels: Sequence[Level]) -> Level:
     return Level(mean, deviation)
 
 
-def _difference(own: Level, usual: Level) -> tuple[float, str]:
+def _difference(here: Level, usual: Level) -> tuple[float, str]:
     """Return the size of a difference on a log scale, and what it is; "" if it is none."""
-    sizes = math.hypot(*own), math.hypot(*usual)
+    sizes = math.hypot(*here), math.hypot(*usual)
     if 0.0 in sizes:
         return 0.0, ""
     ratio = math.log(sizes[0] / sizes[1])
     text = f"is about {math.exp(abs(ratio)):.2g} times as {'large' if ratio > 0 else 'small'}"
     if abs(ratio) > math.log(MAX_RATIO):
         return abs(ratio), text
-    spreads = own.deviation, usual.deviation
-    if min(spreads) > 0 and abs(own.mean - usual.mean) > APART * sum(spreads):
+    spreads = here.deviation, usual.deviation
+    if min(spreads) > 0 and abs(here.mean - usual.mean) > APART * sum(spreads):
         return max(abs(ratio), math.log(MIN_FACTOR)), "has quite other values"
     # With few large values, mean and spread vary together by chance.
-    compact = all(0 < level.deviation < abs(level.mean) for level in (own, usual))
-    if compact and own.mean * usual.mean > 0:
-        means, deviations = (math.log(one / other) for one, other in zip(own, usual, strict=True))
+    compact = all(0 < level.deviation < abs(level.mean) for level in (here, usual))
+    if compact and here.mean * usual.mean > 0:
+        means, deviations = (math.log(one / other) for one, other in zip(here, usual, strict=True))
         same = abs(means - deviations) < math.log(SAME_FACTOR)
         if same and abs(means) > math.log(MIN_FACTOR):
             return abs(means), text

@@ -36,8 +36,8 @@ def drop_unknown_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRow
     counts = np.bincount(rows.group, minlength=len(rows.group_keys)).tolist()
     skipped = {
         group_name(key, encoding.schema): count
-        for key, known, count in zip(rows.group_keys, is_known, counts, strict=True)
-        if count and not known
+        for key, is_trained, count in zip(rows.group_keys, is_known, counts, strict=True)
+        if count and not is_trained
     }
     return (rows.take(np.flatnonzero(is_known[rows.group])) if skipped else rows), skipped
 
@@ -117,12 +117,12 @@ def _write_category(
     categories: tuple[str, ...],
 ) -> None:
     none = -1
-    places = {category: place for place, category in enumerate(feature.categories)}
-    place_of = [places.get(category, none) for category in categories]
+    columns = {category: column for column, category in enumerate(feature.categories)}
+    place_of = [columns.get(category, none) for category in categories]
     missing = len(feature.categories) if feature.flags_missing else none
-    place = np.array([*place_of, missing, none])[codes]
-    rows = np.flatnonzero(place != none)
-    part[rows, place[rows]] = 1.0
+    column = np.array([*place_of, missing, none])[codes]
+    rows = np.flatnonzero(column != none)
+    part[rows, column[rows]] = 1.0
 
 
 def _categories(encoding: Encoding, column: str) -> tuple[str, ...]:
@@ -140,10 +140,10 @@ def _encode_target(rows: ParsedRows, encoding: Encoding) -> Tensor:
 def _encode_groups(rows: ParsedRows, encoding: Encoding, owner: str) -> Tensor:
     numbers = encoding.group_numbers
     present = np.unique(rows.group).tolist()
-    for place in present:
-        if rows.group_keys[place] not in numbers:
-            name = group_name(rows.group_keys[place], encoding.schema)
-            count = int((rows.group == place).sum())
+    for index in present:
+        if rows.group_keys[index] not in numbers:
+            name = group_name(rows.group_keys[index], encoding.schema)
+            count = int((rows.group == index).sum())
             raise InputError(
                 f"{owner}: group '{name}' ({counted(count, 'row')}) has no training row at any "
                 f"site; training has {quoted(encoding.group_names)}: remove these rows, or add "

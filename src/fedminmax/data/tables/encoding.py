@@ -272,11 +272,11 @@ def encoding_from_json(text: str, source: str) -> Encoding:
 
 def _contradictions(encoding: Encoding) -> Iterator[str]:
     """Yield contradictions between an encoding and its schema."""
-    known = {feature.column: feature for feature in encoding.schema.features}
+    by_column = {feature.column: feature for feature in encoding.schema.features}
     if len({feature.column for feature in encoding.features}) < len(encoding.features):
         yield "has a feature twice"
     for feature in encoding.features:
-        like = known.get(feature.column)
+        like = by_column.get(feature.column)
         if like is None or (like.kind is Kind.CATEGORY) != isinstance(feature, EncodedCategory):
             yield f"has a feature '{feature.column}' that its schema does not have"
         elif isinstance(feature, EncodedCategory):
@@ -308,9 +308,9 @@ def _is_scale(feature: EncodedQuantity) -> bool:
 
 def has_expected_knots(encoding: Encoding, *, splines: bool) -> bool:
     """Return whether all knots are the known ones: others could single out rows."""
-    known = ((), KNOTS) if splines else ((),)
-    quantities = (own for own in encoding.features if isinstance(own, EncodedQuantity))
-    return all(own.knots in known for own in quantities)
+    allowed = ((), KNOTS) if splines else ((),)
+    quantities = (feature for feature in encoding.features if isinstance(feature, EncodedQuantity))
+    return all(feature.knots in allowed for feature in quantities)
 
 
 def _are_knots(feature: EncodedQuantity) -> bool:

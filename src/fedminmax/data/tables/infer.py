@@ -104,7 +104,7 @@ def guess_feature(text: pl.Series, minimum_rows: int, *, as_category: bool = Fal
             remark = several if kind is Kind.BOOLEAN and pairs > 1 else ""
             return Guess(Feature(column, kind), remark)
     formats = fitting_date_formats(values)
-    if any(SHORT_YEAR in own for own in formats):
+    if any(SHORT_YEAR in date_format for date_format in formats):
         return Guess(
             None,
             "has years of two digits, which do not tell the century: write four digits, or give "
@@ -129,9 +129,9 @@ def guess_feature(text: pl.Series, minimum_rows: int, *, as_category: bool = Fal
     if other:
         return Guess(None, f"has {other}")
     for kind, name in ((Kind.NUMERIC, "numbers"), (Kind.DATE, "dates")):
-        found = _with_odd_texts(text, values, kind, name)
-        if found is not None:
-            return found
+        mostly = _with_odd_texts(text, values, kind, name)
+        if mostly is not None:
+            return mostly
     return Guess(None, f"has {different:,} different texts, too many for categories")
 
 
@@ -177,12 +177,12 @@ def _pairs_of_booleans(values: pl.Series) -> int:
     Beside another pair, half a pair is not enough, and T, F, Y and N are probably codes.
     """
     texts = {text.lower() for text in values.head(2 * len(BOOLEAN_TEXTS)).to_list()}
-    found = [pair for pair in BOOLEAN_PAIRS if texts & set(pair)]
+    pairs = [pair for pair in BOOLEAN_PAIRS if texts & set(pair)]
     if not texts <= BOOLEAN_TEXTS.keys():
         return 0
-    whole = all(texts >= set(pair) for pair in found)
-    letters = sum(len(pair[0]) == 1 and pair[0].isalpha() for pair in found)
-    return len(found) if len(found) == 1 or (whole and letters < 2) else 0
+    whole = all(texts >= set(pair) for pair in pairs)
+    letters = sum(len(pair[0]) == 1 and pair[0].isalpha() for pair in pairs)
+    return len(pairs) if len(pairs) == 1 or (whole and letters < 2) else 0
 
 
 def listed_values(text: pl.Series, minimum_rows: int) -> tuple[tuple[str, ...], Rare]:
@@ -248,8 +248,8 @@ def _is_quantity(values: pl.Series) -> bool:
 def _remark(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
     """Describe what is unusual about a column of numbers, without its values."""
     remarks = []
-    own = len(values) == len(text) and _are_whole(numbers)
-    if own or "id" in name_parts(text.name):
+    all_different = len(values) == len(text) and _are_whole(numbers)
+    if all_different or "id" in name_parts(text.name):
         remarks.append("Remove this section if the numbers only identify rows.")
     if len(values) > 1 and bool(values.str.contains(DAY_IN_DIGITS).all()):
         remarks.append('If these are dates: kind = "date", format = "%Y%m%d".')
@@ -269,11 +269,11 @@ def _remark(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
 
 def _other_numbers(values: pl.Series) -> str:
     """Return a remark if texts are numbers in another format than the file's other columns."""
-    found = guess_number_format([values], PLAIN)
-    if found == PLAIN:
+    guess = guess_number_format([values], PLAIN)
+    if guess == PLAIN:
         return ""
     return (
-        f'numbers with decimal = "{found.decimal}" and thousands = "{found.thousands}", which '
+        f'numbers with decimal = "{guess.decimal}" and thousands = "{guess.thousands}", which '
         "other columns of a file do not have: give --decimal and --thousands, or use one format"
     )
 

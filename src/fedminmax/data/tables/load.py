@@ -163,7 +163,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         )
     encoding = agree_on_encoding(config.schema, total, splines=config.model.is_spline)
     files = [*training_files, *test_files]
-    odd = [found for file in files for found in file.odd]
+    odd = [entry for file in files for entry in file.odd]
     warnings = (
         *_data_warnings(training_files, training, summaries, config.schema),
         *size_warnings(encoding, total.group_counts, _group_counts(tested)),
@@ -268,8 +268,8 @@ def _encoded(part: OwnedRows, encoding: Encoding) -> OwnedExamples:
 def _group_counts(parts: Sequence[OwnedRows]) -> Counter[GroupKey]:
     counts: Counter[GroupKey] = Counter()
     for part in parts:
-        for place, count in enumerate(np.bincount(part.rows.group).tolist()):
-            counts[part.rows.group_keys[place]] += count
+        for index, count in enumerate(np.bincount(part.rows.group).tolist()):
+            counts[part.rows.group_keys[index]] += count
     return counts
 
 

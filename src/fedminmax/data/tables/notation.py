@@ -145,12 +145,12 @@ def guess_number_format(columns: Sequence[pl.Series], file_format: FileFormat) -
 
 def number_hint(texts: pl.Series, file_format: FileFormat) -> str:
     """Return a hint if texts are numbers of another format, else an empty string."""
-    found = guess_number_format([texts], file_format)
-    if found == file_format:
+    guess = guess_number_format([texts], file_format)
+    if guess == file_format:
         return ""
-    decimal, options = f'decimal = "{found.decimal}"', "--decimal"
-    if found.thousands or file_format.thousands:
-        decimal += f' and thousands = "{found.thousands}"'
+    decimal, options = f'decimal = "{guess.decimal}"', "--decimal"
+    if guess.thousands or file_format.thousands:
+        decimal += f' and thousands = "{guess.thousands}"'
         options += " and --thousands"
     return f"set {decimal} in [data], or give {options}, if the file has this format; else "
 
@@ -206,15 +206,15 @@ def mostly_fitting_date_formats(values: pl.Series, odd: float) -> list[str]:
 
 def guess_date_format(columns: Sequence[pl.Series], file_format: FileFormat) -> FileFormat:
     """Set the format of all date columns of a file, if it is unique and names the century."""
-    found = [
+    unique_formats = [
         formats[0]
         for column in columns
         if len(values := column.drop_nulls().unique(maintain_order=True).head(5000))
         and len(formats := fitting_date_formats(values)) == 1
         and SHORT_YEAR not in formats[0]
     ]
-    same = len(set(found)) == 1
-    return replace(file_format, date_format=found[0]) if same else file_format
+    same = len(set(unique_formats)) == 1
+    return replace(file_format, date_format=unique_formats[0]) if same else file_format
 
 
 def with_iso_dates(text: pl.Series, file_format: FileFormat) -> pl.Series:
@@ -228,4 +228,4 @@ def with_iso_dates(text: pl.Series, file_format: FileFormat) -> pl.Series:
 def _numeric_columns(texts: Sequence[pl.Series], file_format: FileFormat) -> int:
     """Count columns of numbers; one text in ten may be an error."""
     numbers = [plain_numbers(text, file_format).cast(pl.Float64, strict=False) for text in texts]
-    return sum(own.null_count() <= 0.1 * len(own) for own in numbers)
+    return sum(column.null_count() <= 0.1 * len(column) for column in numbers)

@@ -63,38 +63,38 @@ class OddRows:
     value: float | None = None
 
 
-def shown_here(found: Iterable[OddRows]) -> list[str]:
+def shown_here(odd: Iterable[OddRows]) -> list[str]:
     """Return a warning for each oddity, for the rows' owner: with files and row numbers."""
-    return [oddity.value.format(first_few(_places(rows))) for oddity, rows in _by_oddity(found)]
+    return [oddity.value.format(first_few(_places(rows))) for oddity, rows in _by_oddity(odd)]
 
 
-def without_rows(found: Iterable[OddRows]) -> list[str]:
+def without_rows(odd: Iterable[OddRows]) -> list[str]:
     """Return a warning for each oddity that may travel: it names columns alone."""
     return [
-        oddity.value.format(quoted(list(dict.fromkeys(own.column for own in rows))))
+        oddity.value.format(quoted(list(dict.fromkeys(entry.column for entry in rows))))
         if rows[0].column
         else oddity.value.format("in some rows")
-        for oddity, rows in _by_oddity(found)
+        for oddity, rows in _by_oddity(odd)
     ]
 
 
-def _by_oddity(found: Iterable[OddRows]) -> list[tuple[Oddity, list[OddRows]]]:
-    rows = list(found)
-    each = [(oddity, [own for own in rows if own.oddity is oddity]) for oddity in Oddity]
-    return [(oddity, own) for oddity, own in each if own]
+def _by_oddity(odd: Iterable[OddRows]) -> list[tuple[Oddity, list[OddRows]]]:
+    rows = list(odd)
+    each = [(oddity, [entry for entry in rows if entry.oddity is oddity]) for oddity in Oddity]
+    return [(oddity, entry) for oddity, entry in each if entry]
 
 
 def _places(rows: Sequence[OddRows]) -> list[str]:
     """Say where odd rows are, with all files of one column and value together."""
     together: dict[tuple[str, float | None], list[OddRows]] = {}
-    for own in rows:
-        together.setdefault((own.column, own.value), []).append(own)
-    return [_place(column, value, own) for (column, value), own in together.items()]
+    for entry in rows:
+        together.setdefault((entry.column, entry.value), []).append(entry)
+    return [_place(column, value, entry) for (column, value), entry in together.items()]
 
 
 def _place(column: str, value: float | None, rows: Sequence[OddRows]) -> str:
-    total = counted(sum(own.rows for own in rows), "row")
-    files = ", ".join(f"{own.source} (first: row {own.first})" for own in rows[:MAX_FILES])
+    total = counted(sum(entry.rows for entry in rows), "row")
+    files = ", ".join(f"{entry.source} (first: row {entry.first})" for entry in rows[:MAX_FILES])
     others = len(rows) - MAX_FILES
     more = f" and {counted(others, 'more file')}" if others > 0 else ""
     if value is None:
@@ -106,14 +106,14 @@ def _place(column: str, value: float | None, rows: Sequence[OddRows]) -> str:
 
 def outlier_rows(values: Numbers) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which rows are far from all others, and which are too far to encode with them."""
-    known = ~np.isnan(values)
-    too_large = known & (np.abs(values) > MAX_NUMBER)
-    ordinary = values[known & ~too_large]
+    present = ~np.isnan(values)
+    too_large = present & (np.abs(values) > MAX_NUMBER)
+    ordinary = values[present & ~too_large]
     distance = np.zeros(len(values))
     if len(ordinary) < MINIMUM_ROWS:
         return too_large, too_large
-    distance[known] = np.abs(values[known] - np.median(ordinary))
-    usual = _usual(distance[known])
+    distance[present] = np.abs(values[present] - np.median(ordinary))
+    usual = _usual(distance[present])
     if usual == 0.0:
         return too_large, too_large
     return distance > FAR * usual, too_large | (distance > TOO_FAR * usual)
@@ -154,8 +154,8 @@ def _is_code(value: float, others: Numbers) -> bool:
 
 def _usual(distance: Numbers) -> float:
     """Return the distance that 99 % of the rows keep, or the median of non-zero distances."""
-    place = int(USUAL_SHARE * (len(distance) - 1))
-    usual = float(np.partition(distance, place)[place])
+    rank = int(USUAL_SHARE * (len(distance) - 1))
+    usual = float(np.partition(distance, rank)[rank])
     if usual > 0.0:
         return usual
     others = np.sort(distance[distance > 0.0])

@@ -204,36 +204,36 @@ def texts_of(raw: pl.Series) -> pl.Series:
 
 
 def read_values(
-    table: FileTable, column: str, schema: Schema, known: Sequence[str] = ()
+    table: FileTable, column: str, schema: Schema, listed_values: Sequence[str] = ()
 ) -> pl.Series:
     """Return a column by value, spelled as in ``known``; null if it is missing."""
     texts = with_plain_numbers(texts_of(table.frame[column]), table.format)
-    found = spellings(texts, schema.missing_of(column))
+    written = spellings(texts, schema.missing_of(column))
     same = "folded" if schema.merge_spellings else "value"
-    mapped = _mapped(found, same, schema.maps.get(column, {}))
+    mapped = _mapped(written, same, schema.maps.get(column, {}))
     if not schema.merge_spellings:
-        two = variants(found.filter(~pl.col("spelled").is_in(list(mapped))), known)
+        two = variants(written.filter(~pl.col("spelled").is_in(list(mapped))), listed_values)
         if two is not None:
             raise InputError(
                 f"{table.title}: column '{column}' has '{two[1]}' where '{two[0]}' is a value too; "
                 "they differ only in letter case or spaces: correct one of them, or set "
                 "merge_spellings = true in [data] to read them as one"
             )
-    listed = spellings_of(tuple(known))
+    listed = spellings_of(tuple(listed_values))
     by_listed = dict(listed.select("value", "spelled").rows())
     by_folded = dict(listed.select("folded", "spelled").rows())
     final = {
         spelled: by_listed.get(value)
         or (by_folded.get(folded, folded) if schema.merge_spellings else value)
-        for spelled, value, folded in found.select("spelled", "value", "folded").rows()
+        for spelled, value, folded in written.select("spelled", "value", "folded").rows()
     } | mapped
     return texts.replace_strict(final, default=None, return_dtype=pl.String).alias(column)
 
 
-def _mapped(found: pl.DataFrame, same: str, own_map: Mapping[str, str]) -> dict[str, str]:
+def _mapped(written: pl.DataFrame, same: str, readings: Mapping[str, str]) -> dict[str, str]:
     """Return what spellings are read as, if the configuration maps their value to another one."""
-    if not own_map:
+    if not readings:
         return {}
-    keys = dict(spellings_of(tuple(own_map)).select(same, "spelled").rows())
-    pairs = found.filter(pl.col(same).is_in(list(keys))).select("spelled", same).rows()
-    return {spelled: own_map[keys[key]] for spelled, key in pairs}
+    keys = dict(spellings_of(tuple(readings)).select(same, "spelled").rows())
+    pairs = written.filter(pl.col(same).is_in(list(keys))).select("spelled", same).rows()
+    return {spelled: readings[keys[key]] for spelled, key in pairs}

@@ -103,8 +103,8 @@ def _parse_persons(table: FileTable, schema: Schema) -> NDArray[np.uint64] | Non
             f"{table.first_missing(schema.person_column, values.is_null())}; correct or remove "
             "these rows"
         )
-    names, places = np.unique(values.to_numpy().astype(str), return_inverse=True)
-    return np.array([number_of_name(name) for name in names.tolist()], np.uint64)[places]
+    names, persons = np.unique(values.to_numpy().astype(str), return_inverse=True)
+    return np.array([number_of_name(name) for name in names.tolist()], np.uint64)[persons]
 
 
 def parse_features(table: FileTable, schema: Schema) -> FeatureRows:
@@ -129,10 +129,10 @@ def _parse_category(
     table: FileTable, feature: Feature, schema: Schema
 ) -> tuple[NDArray[np.int32], list[OddRows]]:
     values = read_values(table, feature.column, schema, feature.categories)
-    found = _positions(values, feature.categories)
-    unseen = found.is_null() & values.is_not_null()
+    positions = _positions(values, feature.categories)
+    unseen = positions.is_null() & values.is_not_null()
     many = len(feature.categories)
-    codes = found.fill_null(many).set(unseen, many + 1).to_numpy()
+    codes = positions.fill_null(many).set(unseen, many + 1).to_numpy()
     if not unseen.any():
         return codes, []
     _, row = table.first_row(unseen)
@@ -140,9 +140,9 @@ def _parse_category(
     return codes, [OddRows(Oddity.UNLISTED, table.source, feature.column, count, row)]
 
 
-def _positions(text: pl.Series, known: tuple[str, ...]) -> pl.Series:
+def _positions(text: pl.Series, values: tuple[str, ...]) -> pl.Series:
     """Return the position of each text in a list, null if it is not in it."""
-    return text.cast(pl.Enum(known), strict=False).to_physical().cast(pl.Int32)
+    return text.cast(pl.Enum(values), strict=False).to_physical().cast(pl.Int32)
 
 
 def _parse_target(table: FileTable, schema: Schema) -> NDArray[np.int64] | NDArray[np.float64]:
@@ -164,11 +164,11 @@ def _parse_target(table: FileTable, schema: Schema) -> NDArray[np.int64] | NDArr
 
 
 def _parse_classes(table: FileTable, text: pl.Series, target: Target) -> NDArray[np.int64]:
-    found = _positions(text, target.classes)
-    if found.null_count():
-        position, row = table.first_row(found.is_null())
+    labels = _positions(text, target.classes)
+    if labels.null_count():
+        position, row = table.first_row(labels.is_null())
         raise InputError(
             f"{table.title}: target '{target.column}', row {row}: '{text[position]}' is not a "
             f"class; expected {quoted(target.classes)}; correct it, or add it to classes in [data]"
         )
-    return found.cast(pl.Int64).to_numpy()
+    return labels.cast(pl.Int64).to_numpy()

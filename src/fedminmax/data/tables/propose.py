@@ -192,12 +192,12 @@ def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> FileTable
         for column in table.frame
         if column.dtype == pl.String
     ]
-    found = table.format
+    detected = table.format
     if changes.decimal is None and changes.thousands is None:
-        found = guess_number_format(columns, found)
+        detected = guess_number_format(columns, detected)
     if changes.date_format is None:
-        found = guess_date_format(columns, found)
-    return replace(table, format=replace(found, delimiter=given.delimiter, own_dates=False))
+        detected = guess_date_format(columns, detected)
+    return replace(table, format=replace(detected, delimiter=given.delimiter, own_dates=False))
 
 
 def _pooled(tables: Sequence[FileTable], column: str, choices: InitChoices) -> pl.Series:
@@ -205,12 +205,12 @@ def _pooled(tables: Sequence[FileTable], column: str, choices: InitChoices) -> p
     pooled = pl.concat([plain_texts(table, column) for table in tables]).alias(column)
     if pooled.n_unique() > MAX_LISTED_VALUES:
         return pooled
-    found = spellings(pooled)
+    written = spellings(pooled)
     name = "folded" if choices.merge_spellings else "value"
     counts = pooled.value_counts(sort=True).rename({column: "spelled", "count": "rows"})
     # Of several spellings, the most frequent one is listed.
     chosen = (
-        counts.join(found, on="spelled")
+        counts.join(written, on="spelled")
         .sort("rows", "spelled", descending=[True, False])
         .group_by(name, maintain_order=True)
         .agg(pl.col("value").first().alias("chosen"), "spelled")
@@ -352,11 +352,11 @@ def check_strays(tables: Sequence[FileTable], pooled: pl.Series, what: str, fix:
     strays, column = stray_values(pooled), pooled.name
     if not strays:
         return
-    known = pooled.drop_nulls()
-    usual = known.filter(~known.is_in(list(strays)))
+    present = pooled.drop_nulls()
+    usual = present.filter(~present.is_in(list(strays)))
     both = " or ".join(sorted(usual.unique().to_list()))
     raise InputError(
-        f"{what} '{column}' is {both} in {len(usual):,} of {counted(len(known), 'row')}, and "
+        f"{what} '{column}' is {both} in {len(usual):,} of {counted(len(present), 'row')}, and "
         f"something else in {_rows_with(tables, column, strays)}: correct them, or {fix}"
     )
 

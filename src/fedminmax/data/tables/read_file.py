@@ -119,16 +119,16 @@ def read_table(path: Path, wanted: Sequence[str], file_format: FileFormat = PLAI
 
 def check_path(path: Path) -> None:
     """Refuse a file that is not a table by its name or its first bytes."""
-    known = ", ".join((*CSV_SUFFIXES, f"{CSV_SUFFIXES[0]}{GZIP_SUFFIX}", *PARQUET_SUFFIXES))
+    endings = ", ".join((*CSV_SUFFIXES, f"{CSV_SUFFIXES[0]}{GZIP_SUFFIX}", *PARQUET_SUFFIXES))
     if path.is_dir():
-        raise InputError(f"{path} is a folder; name the files in it that end in {known}")
+        raise InputError(f"{path} is a folder; name the files in it that end in {endings}")
     ending = path.suffix.lower()
     if ending == GZIP_SUFFIX:
         ending = Path(path.stem).suffix.lower()
     if ending in SHEET_SUFFIXES:
         raise InputError(f"{path} is a spreadsheet; save its sheet as CSV in UTF-8 and give that")
     if ending not in CSV_SUFFIXES and path.suffix.lower() not in PARQUET_SUFFIXES:
-        raise InputError(f"{path} has an unknown ending; give a file that ends in {known}")
+        raise InputError(f"{path} has an unknown ending; give a file that ends in {endings}")
     if not path.is_file():
         raise InputError(f"{path} does not exist or is not a file; correct the path")
     with path.open("rb") as file:
@@ -228,10 +228,10 @@ def _blank_rows(path: Path, content: bytes, frame: pl.DataFrame, delimiter: str)
     empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
     with _text(content) as file:
         try:
-            found = [len(fields) for fields in csv.reader(file, delimiter=delimiter)]
+            counts = [len(fields) for fields in csv.reader(file, delimiter=delimiter)]
         except csv.Error:
-            found = []
-    widths = pl.Series(found[1:], dtype=pl.Int64)
+            counts = []
+    widths = pl.Series(counts[1:], dtype=pl.Int64)
     if len(widths) != len(frame):
         # The two readers disagree about quotes; then only empty rows are certain.
         return empty
@@ -324,11 +324,11 @@ def _choose_delimiter(header: str, wanted: Sequence[str]) -> str:
 
 def _check_delimiter(path: Path, header: str, wanted: Sequence[str], given: str) -> None:
     better = _choose_delimiter(header, wanted)
-    found, possible = (_fields(header, d) for d in (given, better))
-    if not set(wanted) & set(found) and set(wanted) & set(possible):
+    columns, possible = (_fields(header, d) for d in (given, better))
+    if not set(wanted) & set(columns) and set(wanted) & set(possible):
         raise InputError(
-            f"{path}: delimiter {given!r} gives {counted(len(found), 'column')}, {quoted(found)}; "
-            f"set delimiter = {better!r} in [data], which gives {len(possible)}"
+            f"{path}: delimiter {given!r} gives {counted(len(columns), 'column')}, "
+            f"{quoted(columns)}; set delimiter = {better!r} in [data], which gives {len(possible)}"
         )
 
 

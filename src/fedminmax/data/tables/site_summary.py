@@ -97,6 +97,6 @@ def _strata(rows: ParsedRows, schema: Schema) -> dict[Stratum, int]:
     labels = np.zeros(len(rows), np.int64) if schema.target.is_quantity else rows.target
     counts = np.bincount(rows.group * classes + labels, minlength=1)
     return {
-        (rows.group_keys[place // classes], place % classes): int(counts[place])
-        for place in np.flatnonzero(counts).tolist()
+        (rows.group_keys[stratum // classes], stratum % classes): int(counts[stratum])
+        for stratum in np.flatnonzero(counts).tolist()
     }

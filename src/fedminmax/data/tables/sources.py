@@ -72,7 +72,7 @@ def format_of_file(
     A file with the name of one site, or of one site's file, has that site's format.
     """
     sources = [source for source in (*config.training, *config.test) if source.owner is not None]
-    own = [source for source in sources if source.format is not None]
+    with_formats = [source for source in sources if source.format is not None]
     named = [source for source in sources if source.owner == name_without_ending(path)] or [
         source for source in sources if source.path.name == path.name
     ]
@@ -81,8 +81,8 @@ def format_of_file(
     warnings: list[str] = []
     if agreed is not None:
         warnings.append(f"{path}: read in the format of site '{named[0].owner}', by its name")
-    elif own and not is_known and changes == NO_CHANGES:
-        others = quoted(list(dict.fromkeys(str(source.owner) for source in own)))
+    elif with_formats and not is_known and changes == NO_CHANGES:
+        others = quoted(list(dict.fromkeys(str(source.owner) for source in with_formats)))
         warnings.append(
             f"{path}: read in the format of [data], but files of {others} have another one: if "
             "this file has, too, give --decimal, --thousands, --date-format or --encoding"
@@ -102,8 +102,8 @@ def read_file_rows(source: Source, schema: Schema, column: str | None) -> Source
     wanted = (*schema.columns, site_column) if site_column else schema.columns
     table = read_table(source.path, wanted, source.format or PLAIN)
     rows = parse_rows(table, schema)
-    known = set(wanted)
-    unused = tuple(column for column in table.frame.columns if column not in known)
+    columns_used = set(wanted)
+    unused = tuple(column for column in table.frame.columns if column not in columns_used)
     if site_column:
         owned = tuple(_split(table, rows, site_column, schema))
     else:
@@ -112,7 +112,9 @@ def read_file_rows(source: Source, schema: Schema, column: str | None) -> Source
     if schema.target.is_quantity:
         quantities[schema.target.column] = rows.target.astype(np.float64)
     odd = [
-        found for column, own in quantities.items() for found in _odd_numbers(table, column, own)
+        entry
+        for column, values in quantities.items()
+        for entry in _odd_numbers(table, column, values)
     ]
     return SourceRows(owned, unused, (*rows.features.odd, *odd))
 
@@ -158,8 +160,8 @@ def _split(table: FileTable, rows: ParsedRows, column: str, schema: Schema) -> I
     names, numbers = np.unique(owners.to_numpy().astype(str), return_inverse=True)
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers))[:-1]
-    for name, own in zip(names.tolist(), np.split(order, ends), strict=True):
-        yield _part(table, name, rows.take(own))
+    for name, positions in zip(names.tolist(), np.split(order, ends), strict=True):
+        yield _part(table, name, rows.take(positions))
 
 
 def _part(table: FileTable, owner: str, rows: ParsedRows) -> OwnedRows:
@@ -215,7 +217,7 @@ class ListedRows:
 
     def as_json(self) -> dict[str, object]:
         """Return JSON-compatible data."""
-        numbers = {name: own.tolist() for name, own in self.rows.items()}
+        numbers = {name: positions.tolist() for name, positions in self.rows.items()}
         return {"share": self.share, "rows": numbers}
 
 
