@@ -152,10 +152,10 @@ def test_a_shared_baseline_is_one_point(tmp_path: Path) -> None:
     report = build_report(read_runs([*runs, other]))
     assert report.trade_off is not None
     assert [line[0] for line in report.trade_off.tables[0].lines] == [
-        "FedAvg (baseline)",
+        "FedAvg (baseline of FedMinMax)",
         "FedMinMax",
         "AFL",
-        f"FedAvg ({other / 'baseline'}) (baseline)",
+        "FedAvg (baseline of TERM)",
         "TERM",
     ]
     (warning,) = report.warnings

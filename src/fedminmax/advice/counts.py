@@ -234,7 +234,7 @@ def advise(
         group_names: names of the groups; by default their numbers.
         site_names: names of the sites; by default their numbers.
         test_rows: test rows of each group, if known.
-        loss: "brier", "cross_entropy" (also reported as Brier risk) or "squared_error".
+        loss: "brier", "cross_entropy" (also reported as Brier score) or "squared_error".
         chosen: the key of the method to train with, if any.
         costs: the costs of some methods' runs.
 

@@ -215,7 +215,7 @@ def _add_adult(data_sets: Commands) -> None:
         "--loss",
         choices=("brier", "cross_entropy"),
         default="brier",
-        help="what training minimises; tables show Brier risk (brier)",
+        help="what training minimises; tables show the Brier score (brier)",
     )
     parser.add_argument(
         "--include-protected", action="store_true", help="let the model see sex and race"

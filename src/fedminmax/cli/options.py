@@ -207,8 +207,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "optimality_gap": {
         "type": positive,
         "metavar": "SHARE",
-        "help": "stop when the worst group's training risk is proved to be within this fraction of "
-        "the lowest possible, such as 1e-4; for fedminmax-fast",
+        "help": "stop when the worst group's training risk is certified to be within this fraction "
+        "of the lowest possible, such as 1e-4; for fedminmax-fast",
     },
     "certify": {
         "action": "store_true",

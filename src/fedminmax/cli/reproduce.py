@@ -179,7 +179,7 @@ def _add_synthetic(experiments: Commands) -> None:
         "synthetic",
         _run_synthetic,
         short="Table 1: two groups, one feature, an analytic optimum",
-        text="Table 1 of Papadaki et al. 2021: worst- and best-group Brier risk on the synthetic "
+        text="Table 1 of Papadaki et al. 2021: worst- and best-group Brier score on the synthetic "
         "data, next to the paper's numbers and the analytic optimum. Interrupt it at any time; run "
         "the same command again to continue.",
         example="reproduce synthetic --settings ESG --methods fedavg,fedminmax",
@@ -218,7 +218,7 @@ def _add_fashion(experiments: Commands) -> None:
         _run_fashion,
         short="Table 2 and the appendix: ten groups of clothing images, a CNN",
         text="Table 2, the appendix table and the appendix figure of Papadaki et al. 2021: test "
-        "Brier risk by group on FashionMNIST, next to the paper's numbers. Interrupt it at any "
+        "Brier score by group on FashionMNIST, next to the paper's numbers. Interrupt it at any "
         "time and run the same command again to continue; several calls share the work.",
         example="reproduce fashion-mnist --rows 6000 --reuse-lemma2 --budget 2h",
     )

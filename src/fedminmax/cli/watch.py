@@ -25,7 +25,7 @@ def add_to(commands: Commands) -> None:
         watch,
         short="show a run in the browser while it goes on",
         text="Serve one page to this machine alone: risk by group and weights by round as they "
-        "come, how close to the best possible they are proved to be, who answered, time left and "
+        "come, the optimality gap, who answered, time left and "
         "privacy budget. RUN is a folder that 'fedminmax train' or 'fedminmax federation' writes, "
         "has written, or will write; with --kit it is the newest run at the server. Nothing is "
         "changed, and Ctrl-C ends the page, not the run.",

@@ -43,9 +43,10 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
     for; ``fit`` warns about them), ``group_weights_`` (by name, after the last round; merged small
     groups count as one; empty for a method that does not weight groups), ``risks_by_group_``
     (mean training loss by name), ``history_`` (a ``RoundRecord`` per round), ``convergence_``
-    (whether the rounds were enough; if not, ``fit`` warns), ``certificate_`` (what is proved about
-    the worst group's training risk; None if nothing is), ``validation_`` (the round that validation
-    rows chose, with its worst group's risk and standard error; None without them), ``n_iter_``
+    (whether the rounds were enough; if not, ``fit`` warns), ``certificate_`` (what is certified
+    about the worst group's training risk; None if nothing is), ``validation_`` (the round that
+    validation rows chose, with its worst group's risk and standard error; None without them),
+    ``n_iter_``
     (rounds), ``model_`` (a torch module for scaled features) and ``scaling_``.
 
     >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["f", "m", "f", "m"]

@@ -14,7 +14,7 @@ from fedminmax.core.convergence import Convergence
 from fedminmax.data.tables.census import Count
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS
 
-# The metric that training minimises: Brier risk, or squared error.
+# The metric that training minimises: Brier score, or squared error.
 RISK = "risk"
 
 
@@ -147,7 +147,7 @@ class ChangeOfRun(BaseModel):
 
 
 class ProofOfRun(BaseModel):
-    """What is proved of the worst training risk, penalty included; see ``core.certificate``."""
+    """What is certified of the worst training risk, penalty included; see ``core.certificate``."""
 
     model_config = FROZEN
     upper: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
