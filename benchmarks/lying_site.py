@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Sums
@@ -39,7 +40,7 @@ from fedminmax.network.wire.messages import (
     sums_from_bytes,
     sums_to_bytes,
 )
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, Precision, task_of
+from fedminmax.network.wire.plan import NetworkPlan, Precision, task_of
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.network.wire.transport import NO_LIMITS, Answer
 from fedminmax.training.simulation import Simulation

@@ -33,6 +33,7 @@ from benchmarks.lying_site import (
     worst_risk,
     write_tables,
 )
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.network.flare.kits import Kits, provision
@@ -47,7 +48,7 @@ from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Credentials, Site
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
+from fedminmax.network.wire.plan import NetworkPlan, SecureAggregation
 from fedminmax.network.wire.sections import (
     Sections,
     sections_of_summary,

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from fedminmax.cli.init import init_config
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.config.sections import ModelSection
 from fedminmax.data.adult import TRAIN, packed_folder, parse_rows, read_packed
@@ -28,7 +29,7 @@ from fedminmax.network.flare.local import LocalFederation, local_federation
 from fedminmax.network.server.log import LiveRound
 from fedminmax.network.server.run import read_members, run_folder
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.plan import NetworkPlan
 
 MODELS = {
     "logistic": ("fedminmax", ModelSection("logistic", (), "brier"), 30_000, 50),

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import fedminmax
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.network.server.run import run_plan
-from fedminmax.network.wire.plan import PlannedRun
 from tests.network.logged_sites import LoggedSites
 from tests.network.masked_problem import FOUR_SITES, listed_config, masked_plan
 

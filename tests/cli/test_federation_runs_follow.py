@@ -8,9 +8,10 @@ import pytest
 from fedminmax.cli import federation_runs
 from fedminmax.cli.federation_runs import follow
 from fedminmax.cli.terminal import Display
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.network.server.log import Event, LiveRound, Notice
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.round_record import RoundRecord
 from tests.network.network_problem import plan_of, write_tables
 from tests.training.made_up_rounds import made_up_round

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fedminmax.cli.main import main
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.site.journal import JOURNAL_FILE, KEPT_FOLDER
 from fedminmax.network.site.privacy import SPENT_FILE
-from fedminmax.network.wire.plan import PlannedRun
 from tests.network.logged_sites import LoggedSites
 from tests.network.masked_problem import FOUR_SITES, listed_config, masked_plan
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.network.flare.coordinator import read_job
 from fedminmax.network.flare.kits import COORDINATOR, ONE_PERSON, write_site_settings
@@ -20,7 +21,7 @@ from fedminmax.network.flare.local import LocalFederation, local_federation
 from fedminmax.network.flare.processes import OUTPUT_FILE
 from fedminmax.network.server.log import Event, LiveRound
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.round_record import ROUNDS_FILE
 from tests.integration.other_code.held_rounds import FOLDER_VARIABLE
 from tests.integration.other_code_at_south import OTHER_CODE, HeldRounds

@@ -23,6 +23,7 @@ from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 from nvflare.private.fed.server.server_commands import ServerCommands
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
 from fedminmax.network.flare import allow_list, rules, wire_types
@@ -38,7 +39,6 @@ from fedminmax.network.flare.patches import (
     check_engine_version,
 )
 from fedminmax.network.flare.rules import Place, is_allowed, parse_cell_name
-from fedminmax.network.wire.plan import PlannedRun
 from tests.hostile import engine_handlers
 from tests.network.network_problem import plan_of, write_tables
 

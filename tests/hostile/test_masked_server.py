@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.network.secure.messages import Ask, from_bytes, to_bytes
 from fedminmax.network.server.masked_memory import MASKED_FILE
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.wire.messages import order_from_bytes, order_to_bytes
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
+from fedminmax.network.wire.plan import NetworkPlan, SecureAggregation
 from tests.hostile.hostile_server import Attack, AttackedSites, changed_json, run_attack
 from tests.network.masked_problem import FOUR_SITES, listed_config, masked_plan
 

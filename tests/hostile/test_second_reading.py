@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census, Order, RoundKey
 from fedminmax.data.tables.encoding import agree_on_encoding, encoding_as_json, encoding_from_json
@@ -23,13 +24,7 @@ from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.sites import SentOrder
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import order_to_bytes
-from fedminmax.network.wire.plan import (
-    ALL_SITES,
-    NetworkPlan,
-    PlannedRun,
-    SecureAggregation,
-    plan_to_bytes,
-)
+from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan, SecureAggregation, plan_to_bytes
 from tests.hostile.hostile_server import AttackedSites
 from tests.network.masked_problem import FOUR_SITES, listed_config, masked_plan
 from tests.network.private_sites import private_plan

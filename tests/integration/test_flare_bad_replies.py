@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.core.messages import Sums
 from fedminmax.network.flare.local import LocalFederation
-from fedminmax.network.wire.plan import PlannedRun
 from tests.integration.disturbed_runs import finished_rounds
 from tests.integration.other_code.bad_answers import BAD_ANSWERS, PATIENT
 from tests.integration.other_code_at_south import variables_for

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.network.flare.local import SERVER, LocalFederation
 from fedminmax.network.server.log import Notice
-from fedminmax.network.wire.plan import PlannedRun
 from fedminmax.network.wire.site_rules import SiteRules
 from tests.integration.disturbed_runs import finished_rounds, jobs_of
 from tests.integration.other_code_at_south import HeldRounds

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.network.flare import listener as listening
 from fedminmax.network.flare.coordinator import CONNECTION_LOST
 from fedminmax.network.flare.job_files import write_job
@@ -35,7 +36,6 @@ from fedminmax.network.flare.session import (
 )
 from fedminmax.network.server.log import LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import PlannedRun
 from tests.integration.tls_handshake import speaks_tls
 from tests.integration.trained_federation import MEMBER, TrainedFederation
 from tests.network.network_problem import SITES

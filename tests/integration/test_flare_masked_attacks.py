@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.core.errors import InputError
 from fedminmax.network.flare.local import LocalFederation, local_federation
 from fedminmax.network.flare.processes import OUTPUT_FILE
@@ -23,7 +24,7 @@ from fedminmax.network.site.journal import KEPT_FOLDER, Entry, Event, read_journ
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.messages import ORDER_NUMBERS
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
+from fedminmax.network.wire.plan import NetworkPlan, SecureAggregation
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from tests.integration.masked_transcript import (
     BOUND,

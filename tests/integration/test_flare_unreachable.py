@@ -13,11 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.network.flare.local import SERVER, LocalFederation
 from fedminmax.network.server.log import Notice
 from fedminmax.network.server.run import OUTCOME_FILE
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.checkpoint import checkpoint_paths
 from tests.integration.disturbed_runs import (

@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.network.flare.kits import ONE_PERSON
 from fedminmax.network.flare.local import LocalFederation, local_federation
 from fedminmax.network.server.log import LiveRound
 from fedminmax.network.server.run import run_folder
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.plan import NetworkPlan
 from tests.network.network_problem import SITES, plan_of, write_tables
 
 ROUNDS = 3

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Credentials, Site
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation, threshold_for
+from fedminmax.network.wire.plan import NetworkPlan, SecureAggregation, threshold_for
 from tests.network.network_problem import DirectTransport, plan_of, write_tables
 from tests.network.secure.masked_sites import federation_certifier, kit
 

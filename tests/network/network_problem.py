@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.site.answering import read_call
@@ -14,7 +15,7 @@ from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, Precision, task_of
+from fedminmax.network.wire.plan import NetworkPlan, Precision, task_of
 from fedminmax.network.wire.site_rules import MINIMUM_SITES, SiteRules
 from fedminmax.network.wire.transport import NO_LIMITS, Answer
 from fedminmax.training.simulation import Simulation

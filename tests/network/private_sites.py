@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig
 from fedminmax.core.messages import Order, RoundKey
 from fedminmax.core.privacy.mechanism import Privacy
@@ -19,7 +20,7 @@ from fedminmax.network.site.policy import read_rows
 from fedminmax.network.site.privacy import PrivateAnswers
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, SecureAggregation
+from fedminmax.network.wire.plan import NetworkPlan, SecureAggregation
 from fedminmax.network.wire.sections import Sections
 from tests.network.masked_problem import FOUR_SITES, FourSites, listed_config, masked_plan
 from tests.network.network_problem import SITES

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.site.policy import read_own_rows
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import PlannedRun
 from tests.cli.kits import check, create
 from tests.complaints import complaint_of
 from tests.network.network_problem import (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.sections import ModelSection
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.messages import Order, Sums
@@ -18,7 +19,7 @@ from fedminmax.network.server.measure import read_measured
 from fedminmax.network.server.run import read_members, read_proof, run_folder, run_plan
 from fedminmax.network.site import encoded_site, site
 from fedminmax.network.site.journal import read_journal
-from fedminmax.network.wire.plan import ALL_SITES, PlannedRun
+from fedminmax.network.wire.plan import ALL_SITES
 from fedminmax.network.wire.sections import Sections, sections_of_sums
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.network.masked_problem import (

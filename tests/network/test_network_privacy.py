@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.sections import PrivacySection
 from fedminmax.core.messages import Order
 from fedminmax.core.noise import Unit
@@ -33,7 +34,7 @@ from fedminmax.network.server.masked_memory import MASKED_FILE
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.site.privacy import SPENT_FILE
 from fedminmax.network.wire.messages import order_from_bytes, order_to_bytes
-from fedminmax.network.wire.plan import ALL_SITES, PlannedRun, task_of
+from fedminmax.network.wire.plan import ALL_SITES, task_of
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fedminmax.config.file_format import FormatChanges
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.noise import Unit
@@ -24,7 +25,7 @@ from fedminmax.network.site.journal import read_journal
 from fedminmax.network.site.privacy import PrivateAnswers, check_range, planned_line
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, plan_to_bytes
+from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.training.private import shortened
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import (
     ALL_SITES,
     NetworkPlan,
-    PlannedRun,
     SecureAggregation,
     digest_of,
     plan_to_bytes,

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.findings.records import SiteOfRun
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import AGREEMENT_FILE
 from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.runs.network import remarks_on, sites_of
 from tests.cli.hospitals import results_of, rounds_of
 from tests.cli.in_process import run_here

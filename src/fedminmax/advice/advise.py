@@ -13,21 +13,17 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from fedminmax.advice.cost import MessageBytes, message_bytes, usual_rounds
+from fedminmax.advice.cost import MessageBytes, message_bytes, task_of_tables, usual_rounds
 from fedminmax.advice.counts import Advice, RunCost, advise
+from fedminmax.config.planned_runs import planned_runs, with_rate
 from fedminmax.config.read import TableConfig, read_config
-from fedminmax.config.sections import ModelSection
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import linear_structure_of
-from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census
-from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.task import Task
 from fedminmax.data.tables.census import CensusFile, census_of, first_error
-from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.network.planned_runs import planned_runs, with_rate
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 
 # Shown beside the configuration's method, if they are known.
@@ -90,12 +86,6 @@ def advise_config(config: TableConfig) -> Advice:
         chosen=config.method.name,
         costs=_costs(config, task, census, row),
     )
-
-
-def task_of_tables(model: ModelSection, encoding: Encoding) -> Task:
-    """Return a model of the chosen kind for these features, with its loss."""
-    module = linear_or_mlp(len(encoding.names), encoding.outputs, model.hidden)
-    return Task(module, LOSSES_BY_NAME[model.loss], model.ridge)
 
 
 def _advise_agreement(path: Path) -> Advice:

@@ -40,10 +40,9 @@ from fedminmax.network.flare.local import local_federation
 from fedminmax.network.flare.session import (
     Unsupervised,
 )
-from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan
+from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, plan_of_config
 from fedminmax.network.wire.plan_checks import secure_aggregation_fault
 from fedminmax.network.wire.site_rules import MINIMUM_SITES
 from fedminmax.runs.federation_record import (

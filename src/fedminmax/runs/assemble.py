@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedminmax.advice.advise import task_of_tables
-from fedminmax.advice.cost import message_bytes, usual_rounds
+from fedminmax.advice.cost import message_bytes, task_of_tables, usual_rounds
 from fedminmax.advice.counts import nearest_to_weights
 from fedminmax.config.read import TableConfig
 from fedminmax.core.certificate import Certificate

@@ -15,8 +15,7 @@ from fedminmax.config.overrides import NO_OVERRIDES, Overrides
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
-from fedminmax.network.planned_runs import plan_of_config
-from fedminmax.network.wire.plan import NetworkPlan, plan_adapter
+from fedminmax.network.wire.plan import NetworkPlan, plan_adapter, plan_of_config
 from fedminmax.network.wire.plan_checks import noise_fault, privacy_fault, secure_aggregation_fault
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.folder import (

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fedminmax.config.planned_runs import with_rate
 from fedminmax.config.read import TableConfig
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_copy
@@ -32,12 +33,13 @@ from fedminmax.data.tables.load import size_warnings, small_group_remarks
 from fedminmax.data.tables.sources import read_source
 from fedminmax.exports.saved_model import SavedModel, mixed_model
 from fedminmax.findings.privacy import WITHOUT_AGGREGATION, with_aggregation
-from fedminmax.findings.records import Results, SiteOfRun
+from fedminmax.findings.records import PrivacyOfRun, Results, SiteOfRun
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import SelectingState
 from fedminmax.metrics.score_rows import by_group, score_table, sum_by_group
 from fedminmax.metrics.sums import ScoreSums
-from fedminmax.network.planned_runs import with_rate
+from fedminmax.network.secure.layouts import mechanism_of_plan
+from fedminmax.network.server.agree import NoisyCensus
 from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
 from fedminmax.network.server.measure import read_measured
 from fedminmax.network.server.run import (
@@ -52,7 +54,7 @@ from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.runs.assemble import FinishedRun, assemble, validation_of, write_run
 from fedminmax.runs.folder import BASELINE_FOLDER
 from fedminmax.runs.plan import CHOSEN, TableRun
-from fedminmax.runs.privacy import privacy_of_network_run
+from fedminmax.runs.privacy import guarantee_of
 from fedminmax.training.checkpoint import checkpoint_paths
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 
@@ -84,7 +86,7 @@ def collect_network_run(
         tests.sums,
         config,
         census,
-        privacy=None if plan.privacy is None else privacy_of_network_run(plan, agreed, spent),
+        privacy=None if plan.privacy is None else _privacy(plan, agreed, spent),
         secure_aggregation=masks.threshold if masks else None,
     )
     # The method's run comes last: its results mark the whole folder as finished.
@@ -95,6 +97,14 @@ def collect_network_run(
             write_copy(source / name, target / name)
         write_run(runs[number], results[number], config, census)
     return results
+
+
+def _privacy(plan: NetworkPlan, agreed: Agreed, spent: float | None) -> PrivacyOfRun:
+    """Return what results of a run between sites say of the promise.
+
+    What was ``spent`` on their tables the sites know, each for itself, unless all are local.
+    """
+    return guarantee_of(mechanism_of_plan(plan), NoisyCensus(plan).minimum_group(agreed), spent)
 
 
 def read_runs(

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedminmax.config.planned_runs import needs_learning_rate, planned_runs, with_rate
 from fedminmax.config.read import TableConfig
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.iterates import Iterate
@@ -29,7 +30,6 @@ from fedminmax.findings.records import MethodOfRun, ValidationOfRun
 from fedminmax.methods.card import MethodCard, goal_of
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod
-from fedminmax.network.planned_runs import needs_learning_rate, planned_runs, with_rate
 from fedminmax.runs.folder import BASELINE_FOLDER
 from fedminmax.training.round_record import RoundRecord
 from fedminmax.training.simulation import Simulation

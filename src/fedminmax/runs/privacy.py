@@ -26,10 +26,6 @@ from fedminmax.core.privacy.ledger import (
 )
 from fedminmax.core.privacy.mechanism import Mechanism, Privacy
 from fedminmax.findings.records import PrivacyOfRun
-from fedminmax.network.secure.layouts import mechanism_of_plan
-from fedminmax.network.server.agree import NoisyCensus
-from fedminmax.network.server.agreement import Agreed
-from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.runs.assemble import today
 from fedminmax.training.simulation import Simulation
 
@@ -102,18 +98,13 @@ def spend(config: TableConfig, run: str) -> None:
 
 def privacy_of_run(config: TableConfig, federation: Simulation) -> PrivacyOfRun:
     """Return what results say of the promise."""
-    return _of_run(federation.mechanism, federation.census.minimum_group, spent_on_files(config))
+    return guarantee_of(
+        federation.mechanism, federation.census.minimum_group, spent_on_files(config)
+    )
 
 
-def privacy_of_network_run(plan: NetworkPlan, agreed: Agreed, spent: float | None) -> PrivacyOfRun:
-    """Return what results of a run between sites say of the promise.
-
-    What was ``spent`` on their tables the sites know, each for itself, unless all are local.
-    """
-    return _of_run(mechanism_of_plan(plan), NoisyCensus(plan).minimum_group(agreed), spent)
-
-
-def _of_run(mechanism: Mechanism, minimum_group: int, spent: float | None) -> PrivacyOfRun:
+def guarantee_of(mechanism: Mechanism, minimum_group: int, spent: float | None) -> PrivacyOfRun:
+    """Return the guarantee of this mechanism; groups below the minimum are small."""
     promise = mechanism.privacy
     releases = promise.releases
     return PrivacyOfRun(

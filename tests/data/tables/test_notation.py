@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from fedminmax.config.file_format import FileFormat, FormatChanges
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import Source, read_config
 from fedminmax.config.schema import Feature, Kind, Schema, Target
 from fedminmax.data.tables.config_text import config_text
@@ -22,7 +23,6 @@ from fedminmax.data.tables.read_file import read_table
 from fedminmax.data.tables.sources import read_source
 from fedminmax.network.site.policy import read_own_rows
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import PlannedRun
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import load, table_of, write_config, write_files
 from tests.network.network_problem import plan_of

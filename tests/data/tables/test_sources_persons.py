@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.randomness import Purpose
 from fedminmax.data.strata import number_of_name, split_persons
@@ -15,7 +16,7 @@ from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.site.policy import read_own_rows
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import PlannedRun, digest_of
+from fedminmax.network.wire.plan import digest_of
 from tests.cli.in_process import run_here
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import write_config, write_files

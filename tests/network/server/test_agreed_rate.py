@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedminmax.config.planned_runs import planned_runs
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.bounds import POWER_ITERATIONS, rounded_rate
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.network.planned_runs import planned_runs
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import AGREEMENT_FILE
 from fedminmax.network.server.run import read_members, run_folder, run_plan

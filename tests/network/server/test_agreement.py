@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server import agree as agree_module
@@ -17,7 +18,7 @@ from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.run import run_folder, run_plan
 from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.messages import sections_to_bytes
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.complaints import complaint_of

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.config.sections import ModelSection
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.remote import RemoteFederation
 from fedminmax.network.server.sites import PlainSites
-from fedminmax.network.wire.plan import PlannedRun
 from fedminmax.training.train import train
 from tests.network.network_problem import (
     WOMEN,

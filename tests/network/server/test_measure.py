@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load, save
 from torch import Tensor
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.examples import Examples
 from fedminmax.data.tables.load import load_federated_tables
@@ -21,7 +22,7 @@ from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import models_to_bytes
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.plan import NetworkPlan
 from tests.network.network_problem import SITES, DirectTransport, plan_of, write_tables
 from tests.training.silent_sites import SilentTransport
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.site.site import Site
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.plan import NetworkPlan
 from tests.network.network_problem import AT_ONCE, DirectTransport, plan_of
 from tests.network.small_group_tables import (
     COUNTS,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.mechanism import Privacy
@@ -19,7 +20,6 @@ from fedminmax.network.server.news import (
     news_from_json,
 )
 from fedminmax.network.server.run import NOTICE_FILE, run_folder, run_plan
-from fedminmax.network.wire.plan import PlannedRun
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from tests.complaints import complaint_of
 from tests.network.network_problem import DirectTransport, plan_of, write_tables

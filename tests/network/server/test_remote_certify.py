@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.config.sections import LossName, ModelSection
 from fedminmax.core.certificate import Certificate
@@ -20,7 +21,7 @@ from fedminmax.network.server.run import (
 )
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import order_to_bytes
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, digest_of
+from fedminmax.network.wire.plan import NetworkPlan, digest_of
 from fedminmax.runs.network import collect_network_run
 from fedminmax.training.certify import MAX_ROUNDS, certify
 from tests.network.network_problem import (

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from fedminmax.advice.cost import message_bytes
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.run import read_members, run_folder, run_plan
-from fedminmax.network.wire.plan import PlannedRun, Precision, task_of
+from fedminmax.network.wire.plan import Precision, task_of
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.network.network_problem import (
     SITES,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.config.sections import ModelSection
 from fedminmax.core.messages import Sums
@@ -19,7 +20,7 @@ from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import sums_from_bytes, sums_to_bytes
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training import checkpoint as resumable
 from fedminmax.training.checkpoint import Written, checkpoint_paths, save_checkpoint

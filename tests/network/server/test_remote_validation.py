@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.core.bounds import row_limits
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.validation import LossSums
-from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.server.run import (
     read_alternative_model,
     read_members,
@@ -27,7 +27,7 @@ from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.checks import check_validation
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import losses_from_bytes, sections_to_bytes
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, digest_of
+from fedminmax.network.wire.plan import NetworkPlan, digest_of, plan_of_config
 from fedminmax.network.wire.sections import sections_of_losses
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds

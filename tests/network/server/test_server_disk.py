@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.core import files
 from fedminmax.network.server.disk import RESERVE_BYTES, cannot_save
@@ -21,7 +22,7 @@ from fedminmax.network.server.run import (
     run_folder,
     run_plan,
 )
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.checkpoint import checkpoint_paths
 from fedminmax.training.round_record import ROUNDS_FILE
 from tests.network.network_problem import (

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedminmax import load_model
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.core.examples import Examples
 from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule
 from fedminmax.data.tables.load import load_federated_tables
@@ -15,7 +16,6 @@ from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.news import ProgressReporter
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.server.sites import PlainSites
-from fedminmax.network.wire.plan import PlannedRun
 from fedminmax.runs.network import collect_network_run
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.complaints import complaint_of

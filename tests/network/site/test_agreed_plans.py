@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.config.sections import ModelSection
 from fedminmax.core.errors import InputError
-from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.site.policy import read_rows
 from fedminmax.network.site.preview import agree_to
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.network.wire.plan import NetworkPlan, plan_of_config
 from fedminmax.network.wire.site_rules import SiteRules
 from tests.network.network_problem import SITES, write_tables
 

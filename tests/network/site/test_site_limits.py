@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Order, RoundKey
@@ -23,7 +24,7 @@ from fedminmax.network.wire.messages import (
     sums_from_bytes,
     vector_to_bytes,
 )
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, plan_to_bytes
+from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.summary import summary_from_bytes
 from tests.network.network_problem import AT_ONCE, SITES, plan_of, write_tables
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.network.flare.site import FlareSite
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.site.answering import FAILED
@@ -20,7 +21,7 @@ from fedminmax.network.site.policy import planned_questions
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError, write_vectors
 from fedminmax.network.wire.endpoints import ARGUMENTS, Endpoint, Question
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, plan_to_bytes
+from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from tests.network.logged_sites import LoggedSites
 from tests.network.masked_problem import FOUR_SITES, listed_config, masked_plan
 from tests.network.site.test_site_limits import asked_site

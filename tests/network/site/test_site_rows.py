@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig
 from fedminmax.config.schema import Protected
 from fedminmax.core.errors import InputError
@@ -12,7 +13,6 @@ from fedminmax.data.tables.groups import merged_key
 from fedminmax.data.tables.site_summary import summarise
 from fedminmax.network.site.policy import SiteRows, group_counts, read_own_rows, read_rows
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.plan import PlannedRun
 from tests.network.network_problem import plan_of
 from tests.network.small_group_tables import OVER, UNDER, merging, write_small_groups
 

@@ -11,11 +11,10 @@ from fedminmax.config.sections import ModelSection
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.encoding import agree_on_encoding
 from fedminmax.data.tables.site_summary import summarise
-from fedminmax.network.planned_runs import plan_of_config
 from fedminmax.network.site.policy import read_rows
 from fedminmax.network.site.preview import check_site, max_parameters
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import task_of
+from fedminmax.network.wire.plan import plan_of_config, task_of
 from fedminmax.network.wire.site_rules import SiteRules
 from tests.network.network_problem import SITES, write_tables
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.core.bounds import RowLengths, row_limits
 from fedminmax.core.messages import Order, RoundKey, Sums
 from fedminmax.losses import brier_loss
@@ -25,7 +26,6 @@ from fedminmax.network.wire.checks import (
     too_large,
 )
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.plan import PlannedRun
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.testing import case_of
 from fedminmax.testing.replies import check_the_network_takes_its_replies

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
@@ -17,7 +18,7 @@ from fedminmax.network.site.settings import (
     site_settings_text,
 )
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.plan import NetworkPlan, PlannedRun, plan_to_bytes
+from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.plan_checks import plan_from_bytes
 from tests.network.network_problem import plan_of, write_tables
 

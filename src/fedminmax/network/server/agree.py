@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fedminmax.config.planned_runs import needs_learning_rate, with_rate
 from fedminmax.core.bounds import (
     POWER_ITERATIONS,
     UNKNOWN_LENGTHS,
@@ -37,7 +38,6 @@ from fedminmax.data.tables.codes import check_same_codes
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding, row_lengths
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.site_summary import SiteSummary
-from fedminmax.network.planned_runs import needs_learning_rate, with_rate
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agreement import (
     AGREEMENT_FILE,

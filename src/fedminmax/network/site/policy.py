@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from fedminmax.config.file_format import check_format
+from fedminmax.config.planned_runs import needs_learning_rate
 from fedminmax.config.read import Source
 from fedminmax.config.schema import Schema
 from fedminmax.core.bounds import POWER_ITERATIONS
@@ -29,7 +30,6 @@ from fedminmax.data.tables.sources import hold_out, read_file_rows
 from fedminmax.methods.card import max_members
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again
-from fedminmax.network.planned_runs import needs_learning_rate
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Question

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from fedminmax.config.planned_runs import PlannedRun, needs_learning_rate, planned_runs
 from fedminmax.config.read import TableConfig
 from fedminmax.config.schema import Kind, Schema
 from fedminmax.core.bounds import POWER_ITERATIONS
@@ -28,7 +29,6 @@ from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.site_summary import summarise
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
-from fedminmax.network.planned_runs import needs_learning_rate, plan_of_config, planned_runs
 from fedminmax.network.site.policy import (
     group_counts,
     limits_of,
@@ -40,7 +40,7 @@ from fedminmax.network.site.policy import (
 )
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
-from fedminmax.network.wire.plan import PlannedRun, digest_of
+from fedminmax.network.wire.plan import digest_of, plan_of_config
 from fedminmax.network.wire.plan_checks import masking_fault, privacy_fault
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.certify import MAX_ROUNDS, PROVER

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedminmax.config.planned_runs import needs_learning_rate, with_rate
 from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
 from fedminmax.core.messages import Order, Sums
 from fedminmax.data.tables.encoding import encoding_from_json, has_expected_knots
 from fedminmax.data.tables.site_summary import SiteSummary, summarise, without_counts
 from fedminmax.methods.method import AnyMethod, lets_sites_keep
-from fedminmax.network.planned_runs import needs_learning_rate, with_rate
 from fedminmax.network.secure.identity import Authority, Identity
 from fedminmax.network.secure.layouts import Layouts, sizes_from_bytes
 from fedminmax.network.secure.masks import digest

@@ -1,21 +1,20 @@
 """What server and sites agree on before the first round: schema, model, runs; no path, no code."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from functools import cache
-from typing import Any
 
 import torch
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from fedminmax.config.file_format import PLAIN, FileFormat
+from fedminmax.config.planned_runs import PlannedRun, planned_runs
+from fedminmax.config.read import TableConfig
 from fedminmax.config.schema import Schema
 from fedminmax.config.sections import ModelSection
-from fedminmax.core.bounds import MAX_NETWORK_RATE
-from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.privacy.mechanism import Privacy
@@ -23,8 +22,7 @@ from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
 from fedminmax.data.strata import max_held_out
 from fedminmax.data.tables.encoding import Encoding
-from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
-from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.catalogue import MethodPackage, package_of
 from fedminmax.network.wire.site_rules import DEFAULT_RULES, SiteRules
 
 # Stands for all sites if sums are masked; no site has a space in its name.
@@ -42,32 +40,6 @@ class Precision(Enum):
     def dtype(self) -> torch.dtype:
         """The type of the tensors."""
         return torch.float64 if self is Precision.FLOAT64 else torch.float32
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """A method's key, its options as text for its card, and the length of the run.
-
-    ``iterate`` is which of the run's models it returns; None is the method's own choice.
-    ``patience`` is after how many rounds without improvement on validation rows the run stops; with
-    ``needs_patience`` the user asked for it, so a run without such rows is a mistake.
-    """
-
-    method: str
-    options: Mapping[str, str]
-    rounds: int
-    _: KW_ONLY
-    participation: float = 1.0
-    iterate: Iterate | None = None
-    patience: int | None = None
-    needs_patience: bool = False
-
-    def build(self) -> AnyMethod[Any]:
-        """Build the method; a learning rate that its options leave open is that of networks."""
-        method = CARDS[self.method].build({}, self.options)
-        if method.learning_rate is not None:
-            return method
-        return replace(method, learning_rate=MAX_NETWORK_RATE)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -206,3 +178,51 @@ def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:
         model = linear_or_mlp(len(encoding.names), encoding.outputs, plan.model.hidden)
     loss = LOSSES_BY_NAME[plan.model.loss]
     return Task(model.to(plan.precision.dtype), loss, plan.model.ridge)
+
+
+def plan_of_config(
+    config: TableConfig, run: str, sites: Sequence[str], site_rules: SiteRules
+) -> NetworkPlan:
+    """Return a configuration as a plan for these sites."""
+    runs = tuple(
+        replace(
+            own,
+            iterate=config.iterate,
+            patience=config.patience,
+            needs_patience=config.method.patience is not None,
+        )
+        for own in planned_runs(config.method)
+    )
+    return NetworkPlan(
+        run=run,
+        sites=tuple(sites),
+        schema=config.schema,
+        model=config.model,
+        runs=runs,
+        held_out=config.held_out,
+        seed=config.seed,
+        format=config.format,
+        site_rules=site_rules,
+        validation=config.validation,
+        certify=config.method.certify,
+        packages=packages_of(runs),
+        secure_aggregation=_secure_aggregation(config, len(sites), site_rules)
+        if config.secure_aggregation
+        else None,
+        privacy=config.promise,
+    )
+
+
+def _secure_aggregation(
+    config: TableConfig, sites: int, site_rules: SiteRules
+) -> SecureAggregation:
+    """Return how many sites are in a total: all, unless the configuration allows other sets.
+
+    Under a privacy guarantee, at least all but the colluding ones.
+    """
+    if config.same_sites:
+        return SecureAggregation(sites)
+    least = threshold_for(sites, site_rules.minimum_sites)
+    if config.privacy is not None:
+        least = max(least, sites - config.privacy.colluding)
+    return SecureAggregation(least, same_sites=False)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedminmax.config.planned_runs import PlannedRun, needs_learning_rate, planned_runs, with_rate
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.config.sections import MethodSection
 from fedminmax.core.bounds import rounded_rate, safe_learning_rate
@@ -16,8 +17,6 @@ from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import DEFAULT_ROUNDS
-from fedminmax.network.planned_runs import needs_learning_rate, planned_runs, with_rate
-from fedminmax.network.wire.plan import PlannedRun
 from fedminmax.runs.plan import federate, plan_table_runs
 from tests.network.network_problem import write_tables
 

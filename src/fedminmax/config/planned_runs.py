@@ -6,74 +6,47 @@ encoded their rows: until then its word is "safe". The baseline takes the same l
 rounds and iterate, or the same server that looks ahead, so that what differs is what it minimises.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
 
-from fedminmax.config.read import TableConfig
 from fedminmax.config.sections import MethodSection
+from fedminmax.core.bounds import MAX_NETWORK_RATE
+from fedminmax.core.iterates import Iterate
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import DEFAULT_ROUNDS
-from fedminmax.network.wire.plan import (
-    NetworkPlan,
-    PlannedRun,
-    SecureAggregation,
-    packages_of,
-    threshold_for,
-)
-from fedminmax.network.wire.site_rules import SiteRules
+from fedminmax.methods.method import AnyMethod
 
 RATE = "learning_rate"
 SAFE = "safe"
 BASELINE_OPTIONS = (RATE, "epochs", "batch_size")
 
 
-def plan_of_config(
-    config: TableConfig, run: str, sites: Sequence[str], site_rules: SiteRules
-) -> NetworkPlan:
-    """Return a configuration as a plan for these sites."""
-    runs = tuple(
-        replace(
-            own,
-            iterate=config.iterate,
-            patience=config.patience,
-            needs_patience=config.method.patience is not None,
-        )
-        for own in planned_runs(config.method)
-    )
-    return NetworkPlan(
-        run=run,
-        sites=tuple(sites),
-        schema=config.schema,
-        model=config.model,
-        runs=runs,
-        held_out=config.held_out,
-        seed=config.seed,
-        format=config.format,
-        site_rules=site_rules,
-        validation=config.validation,
-        certify=config.method.certify,
-        packages=packages_of(runs),
-        secure_aggregation=_secure_aggregation(config, len(sites), site_rules)
-        if config.secure_aggregation
-        else None,
-        privacy=config.promise,
-    )
+@dataclass(frozen=True)
+class PlannedRun:
+    """A method's key, its options as text for its card, and the length of the run.
 
-
-def _secure_aggregation(
-    config: TableConfig, sites: int, site_rules: SiteRules
-) -> SecureAggregation:
-    """Return how many sites are in a total: all, unless the configuration allows other sets.
-
-    Under a privacy guarantee, at least all but the colluding ones.
+    ``iterate`` is which of the run's models it returns; None is the method's own choice.
+    ``patience`` is after how many rounds without improvement on validation rows the run stops; with
+    ``needs_patience`` the user asked for it, so a run without such rows is a mistake.
     """
-    if config.same_sites:
-        return SecureAggregation(sites)
-    least = threshold_for(sites, site_rules.minimum_sites)
-    if config.privacy is not None:
-        least = max(least, sites - config.privacy.colluding)
-    return SecureAggregation(least, same_sites=False)
+
+    method: str
+    options: Mapping[str, str]
+    rounds: int
+    _: KW_ONLY
+    participation: float = 1.0
+    iterate: Iterate | None = None
+    patience: int | None = None
+    needs_patience: bool = False
+
+    def build(self) -> AnyMethod[Any]:
+        """Build the method; a learning rate that its options leave open is that of networks."""
+        method = CARDS[self.method].build({}, self.options)
+        if method.learning_rate is not None:
+            return method
+        return replace(method, learning_rate=MAX_NETWORK_RATE)  # type: ignore[type-var]
 
 
 def planned_runs(choice: MethodSection) -> tuple[PlannedRun, ...]:
