@@ -10,6 +10,7 @@ from fedminmax.core.convergence import WITHIN_GAP
 from fedminmax.findings.convergence import verdict_of
 from fedminmax.findings.records import Results
 from fedminmax.findings.training import certificate_text, cost_text, weights_text
+from fedminmax.methods.catalogue import CARDS
 from tests.runs.run_folders import GROUPS, results
 
 LOGISTIC: dict[str, object] = {
@@ -55,6 +56,20 @@ def test_a_mixture_with_small_groups_is_not_called_a_group() -> None:
     assert "worst group's" not in mixed
     assert "no single group's risk" in mixed
     assert "1 group too small to be trained for" in mixed
+
+
+def test_a_floor_of_the_weights_makes_it_a_mixture() -> None:
+    """The option has the method's name for it: the certificate must not claim more than it may."""
+    assert "min_weight" in CARDS["fedminmax-fast"].option_types
+    method = {
+        "key": "fedminmax-fast",
+        "name": "FedMinMaxFast",
+        "options": {"min_weight": 0.1},
+        "rounds": 9,
+    }
+    said = words(proof=PROOF, method=method)
+    assert "every group has a weight of at least 0.1" in said
+    assert "no single group's risk" in said
 
 
 def test_where_rounding_limits_the_proof_both_are_said() -> None:

@@ -63,7 +63,7 @@ def certificate_text(results: Results) -> str | None:
 def _certified_risk(results: Results, proof: Certificate) -> str:
     """Say which risk is meant: a mixture of groups has one that no single group needs to have."""
     risk = f"training risk ({LOSS_NAMES[results.loss]})"
-    floor = results.method.options.get("epsilon") if results.method.key == CERTIFYING else None
+    floor = results.method.options.get("min_weight") if results.method.key == CERTIFYING else None
     terms = [f"every group has a weight of at least {floor:g}"] if floor else []
     if results.small_groups and proof.is_of_groups:
         names = counted(len(results.small_groups), "group")
