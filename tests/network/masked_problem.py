@@ -6,8 +6,9 @@ from pathlib import Path
 
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
+from fedminmax.network.site.sender import Credentials
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.site.site import Credentials, Site
+from fedminmax.network.site.site import Site
 from fedminmax.network.wire.plan import NetworkPlan, SecureAggregation, threshold_for
 from tests.network.network_problem import DirectTransport, plan_of, write_tables
 from tests.network.secure.masked_sites import federation_certifier, kit

@@ -24,7 +24,7 @@ from fedminmax.network.secure.messages import (
 )
 from fedminmax.network.server import remote
 from fedminmax.network.wire import transport
-from fedminmax.network.wire.endpoints import Question
+from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.transport import Answer
 
 # The site's other code is in the same folder, which is on the path of these processes alone.
@@ -190,7 +190,8 @@ class OtherServer:
         self, sites: Sequence[str], endpoint: str, payload: Mapping[str, object]
     ) -> dict[str, Answer]:
         limits = dict.fromkeys(sites, ATTACK_SECONDS)
-        answers = {answer.site: answer for answer in self._honest(sites, endpoint, payload, limits)}
+        came = self._honest(sites, Endpoint(endpoint), payload, limits)
+        answers = {answer.site: answer for answer in came}
         for answer in answers.values():
             self._keep(endpoint, payload, answer)
         return answers

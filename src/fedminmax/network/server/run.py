@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import DivergedError, InputError
-from fedminmax.core.files import write_text
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.records import read_record, write_record
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.method import lets_sites_keep
 from fedminmax.network.server.agree import agree
@@ -52,6 +51,7 @@ OUTCOME_FILE = "outcome.json"
 MEMBERS_FILE = "members.safetensors"
 VALIDATION_FILE = "validation.json"
 PROOF_FILE = "proof.json"
+ADVICE = "resume the run, which brings it again"
 # What the run waits for, while it waits.
 NOTICE_FILE = "notice.txt"
 # Checkpoints may take this share of the time; for a large model they are every few seconds.
@@ -175,13 +175,7 @@ def run_folder(folder: Path, plan: NetworkPlan, number: int) -> Path:
 
 def read_outcome(folder: Path) -> Outcome | None:
     """Read how the job ended; None if it has not."""
-    path = folder / OUTCOME_FILE
-    if not path.exists():
-        return None
-    try:
-        return TypeAdapter(Outcome).validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
+    return read_record(folder / OUTCOME_FILE, Outcome, ADVICE)
 
 
 def read_members(folder: Path) -> Tensor:
@@ -198,24 +192,12 @@ def read_alternative_model(folder: Path) -> Tensor:
 
 def read_validation(folder: Path) -> ValidationResult | None:
     """Read a finished run's validation result; None without validation rows."""
-    path = folder / VALIDATION_FILE
-    if not path.exists():
-        return None
-    try:
-        return TypeAdapter(ValidationResult).validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
+    return read_record(folder / VALIDATION_FILE, ValidationResult, ADVICE)
 
 
 def read_proof(folder: Path) -> ProofResult | None:
     """Read what was proved after a finished run; None if it was not requested."""
-    path = folder / PROOF_FILE
-    if not path.exists():
-        return None
-    try:
-        return TypeAdapter(ProofResult).validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
+    return read_record(folder / PROOF_FILE, ProofResult, ADVICE)
 
 
 def _prove(agreement: Agreement, sites: Sites, folder: Path) -> None:
@@ -231,8 +213,7 @@ def _prove(agreement: Agreement, sites: Sites, folder: Path) -> None:
     except IncompleteError as incomplete:
         away = "; ".join(federation.take_notes().refused.values())
         result = ProofResult(None, f"{incomplete} ({away})")
-    content = TypeAdapter(ProofResult).dump_json(result).decode()
-    write_text(folder / PROOF_FILE, content + "\n")
+    write_record(folder / PROOF_FILE, result)
 
 
 def _run(agreement: Agreement, sites: Sites, number: int, folder: Path) -> None:
@@ -279,8 +260,7 @@ def _write_answer(
         measured = best.chosen.is_measured
         chosen, latest = (best.chosen, best.latest) if measured else (None, None)
         result = ValidationResult(name, rows, chosen, latest)
-        content = TypeAdapter(ValidationResult).dump_json(result).decode()
-        write_text(folder / VALIDATION_FILE, content + "\n")
+        write_record(folder / VALIDATION_FILE, result)
     write_tensors(
         folder / MEMBERS_FILE,
         {name: tensor.cpu().contiguous() for name, tensor in tensors.items()},
@@ -289,5 +269,4 @@ def _write_answer(
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:
     """Write how the job ended."""
-    content = TypeAdapter(Outcome).dump_json(outcome, indent=2).decode()
-    write_text(folder / OUTCOME_FILE, content + "\n")
+    write_record(folder / OUTCOME_FILE, outcome)

@@ -89,6 +89,13 @@ class EncodedSite:
         """Validation rows by group."""
         return torch.bincount(self.validation.group, minlength=self.data.groups)
 
+    @property
+    def counts(self) -> Tensor:
+        """Training rows by group, and validation rows if the plan sets any aside."""
+        if not self.plan.validation:
+            return self.train_counts
+        return torch.cat([self.train_counts, self.validation_counts])
+
     def validation_losses(self, parameters: Tensor) -> LossSums:
         """Return the losses of a model on validation rows."""
         losses = evaluation_losses(

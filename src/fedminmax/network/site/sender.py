@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,14 @@ from fedminmax.core.messages import Order, Sums
 from fedminmax.data.tables.encoding import Encoding, row_lengths
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.methods.method import AnyMethod
-from fedminmax.methods.shared.expected_reply import Sender as ReplySender
+from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.secure.fixed_point import Layout, Packed, pack, pack_failure
+from fedminmax.network.secure.identity import Authority, Identity
 from fedminmax.network.secure.layouts import Layouts, summary_layout
+from fedminmax.network.secure.masks import digest
 from fedminmax.network.secure.messages import Agreed, Ask, question_digest
 from fedminmax.network.secure.secure_site import SERVER, SecureSite
+from fedminmax.network.secure.session import Terms
 from fedminmax.network.site.encoded_site import EncodedSite, encode_site
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import SiteRows
@@ -49,14 +52,6 @@ class Asked:
     question: Question
     content: bytes = b""
     ask: Ask | None = None
-
-
-class Sender(Protocol):
-    """Sends what a site computes."""
-
-    def send(self, asked: Asked, compute: Callable[[], Sections], find_layout: FindLayout) -> bytes:
-        """Return the message that answers a question."""
-        ...
 
 
 class PlainSender:
@@ -140,6 +135,28 @@ class MaskedSender:
 
 
 @dataclass(frozen=True, eq=False)
+class Credentials:
+    """The site's own key and certificate, and the authority that all sites are checked against."""
+
+    identity: Identity
+    authority: Authority
+
+
+def new_sender(
+    plan: NetworkPlan, content: bytes, credentials: Credentials | None, journal: Journal
+) -> PlainSender | MaskedSender:
+    """Return how the answers to a plan leave, which came as this content."""
+    if plan.secure_aggregation is None:
+        return PlainSender()
+    if credentials is None:
+        raise RefusedError("this site has no key to sign masks with; copy its kit")
+    threshold = plan.secure_aggregation.threshold
+    terms = Terms(plan.run, digest("plan", content).hex(), plan.sites, threshold)
+    site = SecureSite(credentials.identity, credentials.authority, terms, journal)
+    return MaskedSender(site, plan, content, journal)
+
+
+@dataclass(frozen=True, eq=False)
 class EncodedRows:
     """A site's encoded rows and their lengths; none if there is a ``failure``."""
 
@@ -181,7 +198,7 @@ def check_before_masking(
     data, name = encoded_site.data, "this site"
     limits = row_limits_at(encoded_site.task, order.parameters)
     counts = encoded_site.train_counts
-    sender = ReplySender(data.number, counts, sites=data.sites, limits=limits, lengths=lengths)
+    sender = Sender(data.number, counts, sites=data.sites, limits=limits, lengths=lengths)
     check_reply(method, order, sender, reply, site=name)
     if len(reply.validation.count):
         check_validation(reply.validation, encoded_site.validation_counts, limits, name)

@@ -24,12 +24,8 @@ from fedminmax.core.messages import Order, Sums
 from fedminmax.data.tables.encoding import encoding_from_json, has_expected_knots
 from fedminmax.data.tables.site_summary import SiteSummary, summarise, without_counts
 from fedminmax.methods.method import AnyMethod, lets_sites_keep
-from fedminmax.network.secure.identity import Authority, Identity
 from fedminmax.network.secure.layouts import Layouts, sizes_from_bytes
-from fedminmax.network.secure.masks import digest
 from fedminmax.network.secure.messages import Ask, UnmaskAsk
-from fedminmax.network.secure.secure_site import SecureSite
-from fedminmax.network.secure.session import Terms
 from fedminmax.network.site.encoded_site import EncodedSite, encode_site, list_rows, reply_to
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import (
@@ -49,10 +45,12 @@ from fedminmax.network.site.privacy import (
 )
 from fedminmax.network.site.sender import (
     Asked,
+    Credentials,
     MaskedSender,
     PlainSender,
     check_before_masking,
     encode_for_masks,
+    new_sender,
 )
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
@@ -76,14 +74,6 @@ from fedminmax.training.certify import MAX_ROUNDS, prover_for
 
 SERVER = "the server"
 MAX_RATE_BYTES = 30
-
-
-@dataclass(frozen=True, eq=False)
-class Credentials:
-    """The site's own key and certificate, and the authority that all sites are checked against."""
-
-    identity: Identity
-    authority: Authority
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,21 +149,11 @@ class Site:
             private = PrivateAnswers(came, self._settings, self._folder)
             private.check(len(rows.train))
             summary = without_counts(summary)
-        masked = came.secure_aggregation is not None
-        sender = self._masked_sender(came, content) if masked else PlainSender()
+        sender = new_sender(came, content, self._credentials, self.journal)
         self._prepared = Prepared(came, rows, summary, sender, private)
         if methods:
             self._take_methods(methods)
-        return b"" if masked else summary_to_bytes(summary)
-
-    def _masked_sender(self, plan: NetworkPlan, content: bytes) -> MaskedSender:
-        if self._credentials is None or plan.secure_aggregation is None:
-            raise RefusedError("this site has no key to sign masks with; copy its kit")
-        threshold = plan.secure_aggregation.threshold
-        terms = Terms(plan.run, digest("plan", content).hex(), plan.sites, threshold)
-        identity, authority = self._credentials.identity, self._credentials.authority
-        site = SecureSite(identity, authority, terms, self.journal)
-        return MaskedSender(site, plan, content, self.journal)
+        return b"" if self.is_masked else summary_to_bytes(summary)
 
     def keys(self) -> bytes:
         """Return this job's keys for masks."""
@@ -217,7 +197,7 @@ class Site:
         def counts() -> Sections:
             if private is not None:
                 return private.census(encoded_site, masked.agreed.encoding)
-            return {"counts": self._counts(encoded_site)}
+            return {"counts": encoded_site.counts}
 
         asked = Asked(Question(Endpoint.COUNT_ROWS), ask=ask)
         return masked.send(asked, counts, Layouts.counts)
@@ -246,20 +226,13 @@ class Site:
         if all_sizes is None:
             encoded_site = encode_site(job.plan, rows, agreed, self._name)
             self._encoded_site = encoded_site
-            counts = {"counts": self._counts(encoded_site)}
+            counts = {"counts": encoded_site.counts}
             return job.sender.send(Asked(question), lambda: counts, Layouts.counts)
         encoded = encode_for_masks(job.plan, rows, agreed, self._name, job.summary)
         self._encoded_site, self._lengths = encoded.site, encoded.lengths
         layouts = Layouts(job.plan, agreed, all_sizes)
         self._masks().agree(layouts, content, told, encoded.failure)
         return b""
-
-    def _counts(self, encoded_site: EncodedSite) -> Tensor:
-        """Return training rows by group, and validation rows if the plan sets any aside."""
-        counts = encoded_site.train_counts
-        if encoded_site.plan.validation:
-            counts = torch.cat([counts, encoded_site.validation_counts])
-        return counts
 
     def curvature(self, directions: object, ask: Ask | None = None) -> bytes:
         """Return each group's sum of x (x . v) for its own direction v, for power iteration."""
