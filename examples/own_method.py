@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedminmax import Simulation, train
+from fedminmax import Simulation, fit
 from fedminmax.extend import (
     Census,
     FedMinMaxState,
@@ -102,7 +102,7 @@ def main() -> None:
     for share in (1.0, 0.5, 0.2):
         model = torch.nn.Linear(1, 1, bias=False)
         federation = Simulation(model, squared_error_loss, sites)
-        *_, done = train(federation, WorstShare(0.05, share=share), rounds=300)
+        done = fit(federation, WorstShare(0.05, share=share), rounds=300)
         print(share, [round(risk, 3) for risk in done.risks.tolist()])
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fedminmax import FedAvg, FedMinMax, FedMinMaxFast, Simulation, methods, train
+from fedminmax import FedAvg, FedMinMax, FedMinMaxFast, Simulation, fit, methods
 from fedminmax.data import partition_by_dirichlet
 from fedminmax.losses import cross_entropy_loss
 from fedminmax.models import linear
@@ -51,7 +51,7 @@ def main() -> None:
     print(f"{'method':20} {'group 0':>8} {'group 1':>8} {'rounds':>7}")
     for name, (method, rounds) in TEN.items():
         federation = Simulation(linear(4, 2), cross_entropy_loss, sites)
-        *_, done = train(federation, method, rounds=rounds, seed=0)
+        done = fit(federation, method, rounds=rounds, seed=0)
         with torch.no_grad():
             losses = cross_entropy_loss(done.model()(new_x), new_y)
         risks = [float(losses[new_group == number].mean()) for number in (0, 1)]

@@ -13,7 +13,7 @@ from fedminmax.runs.train import train_tables
 from fedminmax.training.certify import certify
 from fedminmax.training.checkpoint import train_resumably
 from fedminmax.training.simulation import Simulation
-from fedminmax.training.train import train
+from fedminmax.training.train import fit, train
 
 __version__: str
 
@@ -29,6 +29,7 @@ __all__ = [
     "advise",
     "certify",
     "data",
+    "fit",
     "group_metrics",
     "load_model",
     "losses",

@@ -22,7 +22,7 @@ from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.methods.qfedavg import QFedAvg
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.simulation import Simulation
-from fedminmax.training.train import train
+from fedminmax.training.train import fit, train
 from tests.complaints import complaint_of
 from tests.problems import (
     Point,
@@ -237,3 +237,11 @@ def test_rounds_and_epochs_are_counted_in_whole_numbers() -> None:
     assert "rounds = 2.5" in complaint_of(lambda: train(federation, FedAvg(), rounds=half))
     assert "epochs = 2.5" in complaint_of(lambda: FedAvg(epochs=half))
     assert "batch_size = 2.5" in complaint_of(lambda: QFedAvg(1.0, batch_size=half))
+
+
+def test_fit_returns_the_last_round_of_train() -> None:
+    federation = softmax_problem([[4, 2], [1, 5], [3, 3]]).federation()
+    *_, last = train(federation, FedMinMax(), rounds=3, seed=4, participation=0.7)
+    result = fit(federation, FedMinMax(), rounds=3, seed=4, participation=0.7)
+    assert result.number == 3
+    assert torch.equal(result.parameters(), last.parameters())

@@ -1,48 +1,76 @@
 """All methods as users see them: one card each, in the order of tables.
 
 A card is defined in its method's file (``@MethodCard``); this module searches the files of this
-package. Other packages add methods by entry points of the group ``fedminmax.methods``, whose names
-are the methods' keys. Such a package is imported when its method is requested or all are listed.
+package for keys, and imports a file when its method is asked for. Other packages add methods by
+entry points of the group ``fedminmax.methods``, whose names are the methods' keys. Such a package
+is imported when its method is requested or all are listed.
 """
 
 import hashlib
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from pkgutil import iter_modules
+from pathlib import Path
 
 from fedminmax import methods
 from fedminmax.core.errors import InputError
 from fedminmax.methods.card import MethodCard, Over, card_of
 
 GROUP = "fedminmax.methods"
+# The line of a card that has its method's key.
+CARD_KEY = re.compile(r'^    key="([^"]+)",$', re.MULTILINE)
 # The most common ones, listed first in their section.
 FIRST = ("fedminmax", "fedminmax-fast", "fedavg", "fedavg-fast", "afl", "afl-fast")
 
 
-def _built_in_cards() -> Iterator[MethodCard]:
-    for found in iter_modules(methods.__path__, f"{methods.__name__}."):
-        if not found.ispkg and found.name != __name__:
-            module = import_module(found.name)
-            for value in vars(module).values():
-                if isinstance(value, type) and value.__module__ == found.name:
-                    card = card_of(value)
-                    if card is not None:
-                        yield card
-
-
-def _place(card: MethodCard) -> tuple[bool, bool, int, str]:
+def _sort_key(card: MethodCard) -> tuple[bool, bool, int, str]:
     """Return a card's sort key: methods over groups, then over sites and rows, then parity."""
     order = FIRST.index(card.key) if card.key in FIRST else len(FIRST)
     return card.parity, card.over is not Over.GROUPS, order, card.key
 
 
-BUILT_IN: Mapping[str, MethodCard] = {
-    card.key: card for card in sorted(_built_in_cards(), key=_place)
-}
+@cache
+def _modules() -> Mapping[str, str]:
+    """Return the module of each built-in method by its key, as the files' text has it.
+
+    So a command that trains one method does not import the others.
+    """
+    folder = Path(methods.__path__[0])
+    return {
+        key: f"{methods.__name__}.{file.stem}"
+        for file in sorted(folder.glob("*.py"))
+        for key in CARD_KEY.findall(file.read_text(encoding="utf-8"))
+    }
+
+
+class BuiltInMethods(Mapping[str, MethodCard]):
+    """The methods of this package; looking one up imports only its own file."""
+
+    def __getitem__(self, key: str) -> MethodCard:
+        """Return the card of a method."""
+        for value in vars(import_module(_modules()[key])).values():
+            card = card_of(value) if isinstance(value, type) else None
+            if card is not None and card.key == key:
+                return card
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        cards = (self[key] for key in _modules())
+        return iter([card.key for card in sorted(cards, key=_sort_key)])
+
+    def __len__(self) -> int:
+        return len(_modules())
+
+    def __contains__(self, key: object) -> bool:
+        return key in _modules()
+
+
+BUILT_IN = BuiltInMethods()
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,30 @@ def train(
     return _rounds(federation, method, rounds, patience, _checked(resume, start))
 
 
+def fit(
+    federation: Federation,
+    method: AnyMethod[StateT],
+    *,
+    rounds: int,
+    seed: int = 0,
+    participation: float = 1.0,
+    patience: int | None = None,
+) -> Round[StateT]:
+    """Train to the end and return the last round, whose ``model()`` is the result.
+
+    The arguments are those of ``train``, which yields every round instead.
+    """
+    *_, last = train(
+        federation,
+        method,
+        rounds=rounds,
+        seed=seed,
+        participation=participation,
+        patience=patience,
+    )
+    return last
+
+
 def _checked(resume: Progress[StateT] | None, start: Progress[StateT]) -> Progress[StateT]:
     """Return the progress to resume from; refuse one of another run."""
     if resume is None:
