@@ -115,9 +115,9 @@ def _change(results: Results) -> dict[str, str] | None:
         return None
     change, decimals = section.risk, decimals_of(results)
     lines = [
-        [name, f"{own.rows:,}", estimate(own, decimals)]
-        for name, own in zip(results.groups, change.by_group, strict=True)
-        if own.has_enough_rows
+        [name, f"{group.rows:,}", estimate(group, decimals)]
+        for name, group in zip(results.groups, change.by_group, strict=True)
+        if group.has_enough_rows
     ]
     lines += [
         [EVERYONE, f"{results.test.rows:,}", estimate(change.overall, decimals)],

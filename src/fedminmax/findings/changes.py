@@ -52,19 +52,19 @@ def change_between(
     """
     old, new = _estimate(before), _estimate(after)
     if measured is not None:
-        found = _estimate(measured)
+        change = _estimate(measured)
     else:
-        found = None if old is None or new is None else difference(new, old)
-    if before.value is None or after.value is None or found is None:
+        change = None if old is None or new is None else difference(new, old)
+    if before.value is None or after.value is None or change is None:
         return None
     return Change(
         name,
         records,
         before=before.value,
         after=after.value,
-        value=found.value,
-        low=found.low,
-        high=found.high,
+        value=change.value,
+        low=change.low,
+        high=change.high,
         small=after.small,
     )
 
@@ -101,8 +101,8 @@ def changes_of(
     if measured is not None:
         differences = [*measured.by_group, measured.overall]
     return [
-        change_between(name, count, old, new, own)
-        for name, count, old, new, own in zip(
+        change_between(name, count, old, new, paired)
+        for name, count, old, new, paired in zip(
             (*results.groups, EVERYONE),
             (*(group.rows for group in after.by_group), results.test.rows),
             (*before.by_group, before.overall),

@@ -28,65 +28,65 @@ def verdict_of(results: Results) -> str:
     return verdict(results.method.name, results.convergence, convex=convex)
 
 
-def verdict(name: str, found: Convergence, option: str = "--rounds", *, convex: bool = True) -> str:
+def verdict(name: str, state: Convergence, option: str = "--rounds", *, convex: bool = True) -> str:
     """Say whether the run converged; if not, say what to do, and with which option.
 
     Unless risks are ``convex`` in the parameters, a point that no step improves may not be optimal.
     """
-    rounds = counted(found.rounds, "round")
-    if found.reason == WITHIN_GAP and found.remaining is not None:
-        left = percent(max(found.remaining / (found.risk or 1.0), MIN_SHOWN))
+    rounds = counted(state.rounds, "round")
+    if state.reason == WITHIN_GAP and state.remaining is not None:
+        left = percent(max(state.remaining / (state.risk or 1.0), MIN_SHOWN))
         where = "" if convex else " to a stationary point"
         return (
             f"{name} has converged{where} after {rounds}: more rounds would lower its "
-            f"{found.measure} in training by at most about {left}.{'' if convex else STATIONARY}"
+            f"{state.measure} in training by at most about {left}.{'' if convex else STATIONARY}"
         )
-    if found.reason == BY_VALIDATION:
+    if state.reason == BY_VALIDATION:
         return f"{name} stopped after {rounds}: more rounds did not improve on validation records."
-    if found.converged:
+    if state.converged:
         return (
-            f"{name} has converged: its {found.measure} in training is within "
+            f"{name} has converged: its {state.measure} in training is within "
             f"{percent(TOLERANCE)} of its limit, as far as "
-            f"{counted(found.rounds, 'round shows', 'rounds show')}."
+            f"{counted(state.rounds, 'round shows', 'rounds show')}."
         )
-    needed = found.rounds_needed
+    needed = state.rounds_needed
     more = "many more rounds" if needed is None else f"about {counted(needed, 'round')}"
-    return f"{name} has not converged {_why(found)}. It may need {more} ({option})."
+    return f"{name} has not converged {_why(state)}. It may need {more} ({option})."
 
 
-def _why(found: Convergence) -> str:
-    start = f"after {counted(found.rounds, 'round')}: its"
-    if found.reason == "gap" and found.remaining is not None:
-        above = percent(found.remaining / (found.risk or 1.0))
-        return f"{start} {found.measure} in training may be {above} above the lowest"
-    if found.risk is None or found.slope is None or found.remaining is None:
-        return f"as far as is known: {counted(found.rounds, 'round is', 'rounds are')} too few"
+def _why(state: Convergence) -> str:
+    start = f"after {counted(state.rounds, 'round')}: its"
+    if state.reason == "gap" and state.remaining is not None:
+        above = percent(state.remaining / (state.risk or 1.0))
+        return f"{start} {state.measure} in training may be {above} above the lowest"
+    if state.risk is None or state.slope is None or state.remaining is None:
+        return f"as far as is known: {counted(state.rounds, 'round is', 'rounds are')} too few"
     # A perfect fit has a risk of 0, which cannot be divided by.
-    unit = found.risk or 1.0
-    if found.reason == "weights":
-        gap = percent((found.weights_gap or 0.0) / unit)
+    unit = state.risk or 1.0
+    if state.reason == "weights":
+        gap = percent((state.weights_gap or 0.0) / unit)
         return f"{start} weights see a risk {gap} below the worst group's"
-    left = found.remaining / unit
+    left = state.remaining / unit
     distance = "far" if left > FAR else f"about {percent(left)}"
-    if found.reason == "swinging":
-        return f"{start} {found.measure} in training swings by {distance}"
-    if found.reason == "averaging":
+    if state.reason == "swinging":
+        return f"{start} {state.measure} in training swings by {distance}"
+    if state.reason == "averaging":
         return f"{start} model is an average that favours early rounds, {distance} from its limit"
-    pace = percent(100 * abs(found.slope) / unit)
-    verb = "falls" if found.reason == "falling" else "rises"
+    pace = percent(100 * abs(state.slope) / unit)
+    verb = "falls" if state.reason == "falling" else "rises"
     return (
-        f"{start} {found.measure} in training still {verb}, by {pace} in 100 rounds, and may be "
+        f"{start} {state.measure} in training still {verb}, by {pace} in 100 rounds, and may be "
         f"{distance} from its limit"
     )
 
 
-def short_verdict(found: Convergence | None) -> str:
+def short_verdict(state: Convergence | None) -> str:
     """Return a short form for a table; None under a privacy guarantee, where noise hides it."""
-    if found is None:
+    if state is None:
         return "unknown"
-    if found.reason == BY_VALIDATION:
-        return found.reason
-    return "yes" if found.converged else f"no ({found.reason})"
+    if state.reason == BY_VALIDATION:
+        return state.reason
+    return "yes" if state.converged else f"no ({state.reason})"
 
 
 def marked(name: str, *, converged: bool) -> str:

@@ -127,21 +127,22 @@ def story_of(results: Results, baseline: Results | None) -> str:
     by_group = changes_of(results, baseline, unit.metric)[:-1]
     changes = [unit.convert_change(change) for change in by_group if change]
     compared = [change for change in changes if change.has_enough_records]
-    own = next((change for change in compared if change.name == name), None)
+    of_worst = next((change for change in compared if change.name == name), None)
     start = f"“{name}” was worst off with {baseline.method.name}"
-    if own is None:
+    if of_worst is None:
         return f"{start}. Without an interval it is unknown what {method} changed for it."
-    after, before = (number(value, unit.decimals(own.value)) for value in (own.after, own.before))
+    decimals = unit.decimals(of_worst.value)
+    after, before = (number(value, decimals) for value in (of_worst.after, of_worst.before))
     levels = f"{unit.says(method, after)}, {before} with {baseline.method.name}"
     doubt = no_gain_yet(*((one.method.name, one.converged) for one in (results, baseline)))
     if doubt:
         return f"{start}: {levels}. That is {doubt}."
-    others = [change for change in compared if change is not own and change.is_clear]
+    others = [change for change in compared if change is not of_worst and change.is_clear]
     sentences = [
         f"{start}: {levels}.",
-        _clear(results, own, unit),
+        _clear(results, of_worst, unit),
         _others(results, others, unit),
-        _worst_now(results, own.name, worst[1]),
+        _worst_now(results, of_worst.name, worst[1]),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -317,10 +318,10 @@ def merged_groups_text(results: Results) -> str:
     if merged.test.rows:
         decimals = decimals_of(results, RISK, merged.test)
         listing = "; ".join(
-            f"{name} {estimate(own, decimals)}, {counted(own.rows, 'test record')}"
-            if own.rows
+            f"{name} {estimate(risk, decimals)}, {counted(risk.rows, 'test record')}"
+            if risk.rows
             else f"{name}, no test records"
-            for name, own in zip(merged.groups, merged.test.metrics[RISK].by_group, strict=True)
+            for name, risk in zip(merged.groups, merged.test.metrics[RISK].by_group, strict=True)
         )
     return (
         f"'{MERGED_NAME}' are {len(merged.groups)} groups, each too small to be trained for: "

@@ -82,9 +82,9 @@ class Measured(BaseModel):
         """Return the groups with too few rows to be compared, and their test rows."""
         first = next(iter(self.metrics.values()))
         return {
-            name: own.rows
-            for name, own in zip(groups, first.by_group, strict=True)
-            if not own.has_enough_rows
+            name: group.rows
+            for name, group in zip(groups, first.by_group, strict=True)
+            if not group.has_enough_rows
         }
 
 

@@ -133,10 +133,10 @@ def spread_table(spread: SeedSpread, results: Results) -> Table:
     )
 
 
-def _cell(own: ValueOverSeeds | None, decimals: int) -> str:
-    if own is None:
+def _cell(spread: ValueOverSeeds | None, decimals: int) -> str:
+    if spread is None:
         return NOTHING
-    return f"{number(own.mean, decimals)} ({span(own.min, own.max, decimals)})"
+    return f"{number(spread.mean, decimals)} ({span(spread.min, spread.max, decimals)})"
 
 
 def spread_notes(spread: SeedSpread) -> list[str]:

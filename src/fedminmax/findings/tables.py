@@ -42,22 +42,22 @@ def small_last(results: Results, test: Measured, cells: Sequence[Sequence[str]])
 
 def risk_table(results: Results, baseline: Results | None = None) -> Table:
     """Return a line per group and for all records; with a baseline, also the change."""
-    decimals, risk = decimals_of(results), results.risk
+    decimals, metric = decimals_of(results), results.risk
     headers = ["group", "records", results.method.name]
     cells = [
-        [name, f"{count:,}", estimate(own, decimals)]
-        for name, count, own in zip(
+        [name, f"{count:,}", estimate(risk, decimals)]
+        for name, count, risk in zip(
             (*results.groups, EVERYONE),
-            (*(group.rows for group in risk.by_group), results.test.rows),
-            (*risk.by_group, risk.overall),
+            (*(group.rows for group in metric.by_group), results.test.rows),
+            (*metric.by_group, metric.overall),
             strict=True,
         )
     ]
     if baseline is not None:
         headers += [baseline.method.name, "change", "clear"]
         before = [*baseline.risk.by_group, baseline.risk.overall]
-        for line, own, change in zip(cells, before, changes_of(results, baseline), strict=True):
-            line += [estimate(own, decimals), *change_cells(change, decimals)]
+        for line, risk, change in zip(cells, before, changes_of(results, baseline), strict=True):
+            line += [estimate(risk, decimals), *change_cells(change, decimals)]
     return Table(
         f"{capitalised(risk_name(results))} by group on test records, lower is better "
         f"({interval_name(results.test)})",
@@ -128,10 +128,10 @@ def mistakes_table(results: Results, baseline: Results | None) -> Table | None:
     )
 
 
-def _rate(own: Interval) -> str:
-    if own.value is None:
+def _rate(interval: Interval) -> str:
+    if interval.value is None:
         return NOTHING
-    value = f"{number(PERCENT * own.value, 0)} %"
-    if own.low is None or own.high is None:
+    value = f"{number(PERCENT * interval.value, 0)} %"
+    if interval.low is None or interval.high is None:
         return value
-    return f"{value} ({span(PERCENT * own.low, PERCENT * own.high, 0)})"
+    return f"{value} ({span(PERCENT * interval.low, PERCENT * interval.high, 0)})"

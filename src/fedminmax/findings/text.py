@@ -54,8 +54,8 @@ def decimals_of(results: Results, metric: str = RISK, test: Measured | None = No
 
     A Brier score or a rate has three; an error has three significant figures of its largest mean.
     """
-    found = (test or results.test).metrics[metric]
-    largest = max(abs(one.value or 0.0) for one in (found.overall, *found.by_group))
+    shown = (test or results.test).metrics[metric]
+    largest = max(abs(one.value or 0.0) for one in (shown.overall, *shown.by_group))
     if results.task == "classification" or not largest:
         return 3
     return min(8, 2 - math.floor(math.log10(largest)))

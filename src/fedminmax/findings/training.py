@@ -119,29 +119,29 @@ def why_not_certified(results: Results) -> str:
 
 def validation_text(results: Results) -> str:
     """Say which round validation records chose, and by which risk; "" if there are none."""
-    found = results.validation
-    if found is None:
+    validation = results.validation
+    if validation is None:
         return ""
-    records = f"{sum(found.rows):,} validation records"
-    if found.chosen is None or found.last is None:
+    records = f"{sum(validation.rows):,} validation records"
+    if validation.chosen is None or validation.last is None:
         return (
             f"{records} chose no round, because none was measured for every group that counts. The "
             "returned model is the last one."
         )
-    lower = (found.last.risk or 0.0) < (found.chosen.risk or 0.0)
+    lower = (validation.last.risk or 0.0) < (validation.chosen.risk or 0.0)
     tie = ", which is not clearly lower" if lower else ""
     verb = "chose" if results.iterate == Iterate.BEST.value else "would have chosen"
     return (
-        f"{records} {verb} the model after round {found.chosen.round:,} of "
-        f"{results.method.rounds:,}. Its validation risk is {risk_with_error(found.chosen)}; after "
-        f"round {found.last.round:,} it is {risk_with_error(found.last)}{tie}."
+        f"{records} {verb} the model after round {validation.chosen.round:,} of "
+        f"{results.method.rounds:,}. Its validation risk is {risk_with_error(validation.chosen)}; "
+        f"after round {validation.last.round:,} it is {risk_with_error(validation.last)}{tie}."
     )
 
 
-def risk_with_error(found: RiskAfterRound) -> str:
+def risk_with_error(risk: RiskAfterRound) -> str:
     """Format a worst risk, its standard error and its group."""
-    whose = "small groups together" if found.group is None else found.group
-    return f"{found.risk:.4g} {PLUS_MINUS} {found.standard_error:.2g} ({whose})"
+    whose = "small groups together" if risk.group is None else risk.group
+    return f"{risk.risk:.4g} {PLUS_MINUS} {risk.standard_error:.2g} ({whose})"
 
 
 def weights_text(results: Results) -> str:

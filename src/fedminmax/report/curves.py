@@ -74,7 +74,7 @@ def curves_of(run: Run) -> Curves:
     """Return what the figure shows of a finished run; of the baseline, the worst last risk."""
     results, baseline = run.chosen.results, run.baseline
     level = max(risk or 0.0 for risk in baseline.rounds[-1].risks) if baseline else 0.0
-    found = results.validation
+    validation = results.validation
     return Curves(
         run.label,
         run.chosen.rounds,
@@ -84,7 +84,7 @@ def curves_of(run: Run) -> Curves:
         risk=LOSS_NAMES[results.loss],
         decimals=decimals_of(results),
         baseline=(baseline.results.method.name, level) if baseline else None,
-        chosen=found.chosen if found else None,
+        chosen=validation.chosen if validation else None,
         is_answer=results.iterate == Iterate.BEST.value,
     )
 

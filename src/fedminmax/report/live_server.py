@@ -138,19 +138,19 @@ class Handler(BaseHTTPRequestHandler):
         if not is_our_name(self.headers.get("Host", "")):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "this page is for this machine alone")
             return
-        found = self.server.find(self.path)
-        if found is None:
+        answer = self.server.find(self.path)
+        if answer is None:
             self.send_error(HTTPStatus.NOT_FOUND, "use the address that fedminmax watch printed")
             return
-        is_known = self.headers.get("If-None-Match") == found.tag
+        is_known = self.headers.get("If-None-Match") == answer.tag
         self.send_response(HTTPStatus.NOT_MODIFIED if is_known else HTTPStatus.OK)
-        self.send_header("ETag", found.tag)
+        self.send_header("ETag", answer.tag)
         if not is_known:
-            self.send_header("Content-Type", found.kind)
-            self.send_header("Content-Length", str(len(found.content)))
+            self.send_header("Content-Type", answer.kind)
+            self.send_header("Content-Length", str(len(answer.content)))
         self.end_headers()
         if with_content and not is_known:
-            self.wfile.write(found.content)
+            self.wfile.write(answer.content)
 
     def end_headers(self) -> None:
         """Add what every answer has."""

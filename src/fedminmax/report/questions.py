@@ -66,8 +66,8 @@ def what_would_help(run: Run) -> Answer:
 
 def _from_results(run: Run) -> Iterator[str]:
     results = run.chosen.results
-    found = results.convergence
-    if found and not (found.converged or found.reason == BY_VALIDATION):
+    convergence = results.convergence
+    if convergence and not (convergence.converged or convergence.reason == BY_VALIDATION):
         yield f"More rounds: {run.findings.model.verdict}"
     worst = worst_of(results)
     if worst is None:

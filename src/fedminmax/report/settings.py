@@ -96,13 +96,13 @@ def _settings(results: Results) -> dict[str, str]:
 
 
 def _validation(results: Results) -> dict[str, str]:
-    found = results.validation
-    if found is None:
+    validation = results.validation
+    if validation is None:
         return {}
-    chosen, last = found.chosen, found.last
+    chosen, last = validation.chosen, validation.last
     return {
-        "validation records": f"{sum(found.rows):,}",
-        "patience": _plain(found.patience),
+        "validation records": f"{sum(validation.rows):,}",
+        "patience": _plain(validation.patience),
         "round chosen by validation": NOTHING if chosen is None else f"{chosen.round:,}",
         "its validation risk": NOTHING if chosen is None else risk_with_error(chosen),
         "validation risk at the end": NOTHING if last is None else risk_with_error(last),
