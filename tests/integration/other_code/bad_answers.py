@@ -60,8 +60,8 @@ def install(site: type[Any]) -> None:
     """Put other answers in the place of the site's own."""
     honest = site.answer
 
-    def answer(self: object, run: object, order: bytes, secure: object = None) -> bytes:
-        reply: bytes = honest(self, run, order, secure)
+    def answer(self: object, run: object, order: bytes, ask: object = None) -> bytes:
+        reply: bytes = honest(self, run, order, ask)
         # The order's numbers are seed, round and phase.
         number = int(load(order)["numbers"][1])
         if number not in BAD_ANSWERS:

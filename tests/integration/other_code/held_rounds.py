@@ -21,14 +21,14 @@ def install(site: type[Any]) -> None:
     at_once = site.answer
     folder = Path(os.environ[FOLDER_VARIABLE])
 
-    def answer(self: object, run: object, order: bytes, secure: object = None) -> bytes:
+    def answer(self: object, run: object, order: bytes, ask: object = None) -> bytes:
         # The order's numbers are seed, round and phase.
         held = folder / str(int(load(order)["numbers"][1]))
         while held.exists():
             time.sleep(0.02)
         if (folder / SLOW).exists():
             time.sleep(SECONDS_OF_A_SLOW_ROUND)
-        reply: bytes = at_once(self, run, order, secure)
+        reply: bytes = at_once(self, run, order, ask)
         return reply
 
     site.answer = answer

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -172,15 +173,18 @@ def test_every_function_of_a_site_is_one_that_is_logged() -> None:
         (Endpoint.ANSWER, {"run": 0, "order": b"", "self": 1}),
         (Endpoint.UNMASK, {"asked": b"{}"}),
         (Endpoint.KEYS, {"plan": b"{}"}),
+        (Endpoint.KEYS, {1: b"{}"}),
+        (Endpoint.KEYS, [b"{}"]),
+        (Endpoint.KEYS, None),
     ],
 )
 def test_other_arguments_than_those_of_the_list_are_refused(
-    endpoint: Endpoint, payload: dict[str, object], tmp_path: Path
+    endpoint: Endpoint, payload: Any, tmp_path: Path
 ) -> None:
     plan, sites = plan_in(tmp_path, masked=True), LoggedSites(tmp_path)
     sites.answer("north", "prepare", {"plan": plan_to_bytes(plan)})
-    with pytest.raises(RefusedError, match="sent other arguments"):
-        sites.answer("north", endpoint, payload)
+    said = sites.answering["north"].answer(endpoint, payload)
+    assert said == f"the server sent other arguments than '{endpoint}' has"
     assert sites.left("north")[-1].event is Event.REFUSED
 
 

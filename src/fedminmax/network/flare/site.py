@@ -37,11 +37,12 @@ class FlareSite:
         return b""
 
     @collab.publish
-    def call(self, endpoint: str, payload: dict[str, object]) -> bytes | str:
+    def call(self, endpoint: object, payload: object) -> bytes | str:
         """Answer any other question of the server."""
         kit = Path(collab.workspace.get_root_dir())
         journal = Journal(kit / KEPT_FOLDER)
-        if endpoint not in ARGUMENTS:
+        # What came may be of any type, whatever the engine's signature says.
+        if not isinstance(endpoint, str) or endpoint not in ARGUMENTS:
             return refuse(journal, Endpoint.PRESENT, UNKNOWN)
         asked = Endpoint(endpoint)
         if asked is Endpoint.PREPARE:

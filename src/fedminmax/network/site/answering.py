@@ -48,12 +48,13 @@ class Call:
     fault: RefusedError | None = None
 
 
-def read_call(endpoint: Endpoint, payload: Mapping[str, object]) -> Call:
+def read_call(endpoint: Endpoint, payload: object) -> Call:
     """Read what came with a call; of a call that cannot be read, the question is of round 0."""
+    allowed = ARGUMENTS.get(endpoint, frozenset()) | {SECURE}
+    if not isinstance(payload, Mapping) or not payload.keys() <= allowed:
+        fault = RefusedError(f"{SERVER} sent other arguments than '{endpoint}' has")
+        return Call(endpoint, Question(endpoint), fault=fault)
     question = Question(endpoint, _number(payload.get("run")))
-    unknown = payload.keys() - ARGUMENTS.get(endpoint, frozenset()) - {SECURE}
-    if unknown:
-        return Call(endpoint, question, fault=RefusedError(f"{SERVER} sent other arguments"))
     arguments = {name: value for name, value in payload.items() if name != SECURE}
     try:
         if endpoint is Endpoint.UNMASK:
@@ -102,10 +103,15 @@ class AnsweringSite:
         self._work = threading.Lock()
         self._directions = 0
 
-    def answer(self, endpoint: Endpoint, payload: Mapping[str, object]) -> bytes | str:
+    def answer(self, endpoint: Endpoint, payload: object) -> bytes | str:
         """Answer one call of the server."""
         with self._work:
-            call, journal = read_call(endpoint, payload), self._site.journal
+            journal = self._site.journal
+            try:
+                call = read_call(endpoint, payload)
+            except Exception:
+                LOG.exception("the call cannot be read")
+                return refuse(journal, endpoint, FAILED)
             if endpoint is Endpoint.CURVATURE and call.question.round == 0:
                 # Directions that are not masked have no number.
                 self._directions += 1
