@@ -9,7 +9,7 @@ from fedminmax.cli.main import main
 from fedminmax.config.overrides import Overrides
 from fedminmax.network.flare.federation_file import write_masked_by_default, write_sites_of
 from fedminmax.network.wire.site_rules import SiteRules
-from fedminmax.runs.federation_record import FederationRecord, open_federation_run
+from fedminmax.runs.federation import FederationRun, open_federation_run
 from tests.cli.in_process import complaint_here, run_here
 from tests.network.network_problem import SITES, write_tables
 from tests.runs.network_runs import run_between_sites
@@ -75,7 +75,7 @@ def test_a_folder_must_have_a_run(
 ) -> None:
     message = complaint_here(capsys, "federation", action, kit)
     assert "has no run over a network; give a folder of 'fedminmax federation run'" in message
-    local = FederationRecord("", config, kit=None, sites=SITES, site_rules=SiteRules())
+    local = FederationRun("", config, kit=None, sites=SITES, site_rules=SiteRules())
     open_federation_run(Path("local"), local)
     message = complaint_here(capsys, "federation", action, "local")
     assert "local is a run of 'fedminmax federation local', which ends with its command" in message
@@ -86,7 +86,7 @@ def test_a_run_that_was_never_submitted_cannot_be_stopped(
 ) -> None:
     open_federation_run(
         Path("run"),
-        FederationRecord("", config, kit=kit, sites=SITES, site_rules=SiteRules()),
+        FederationRun("", config, kit=kit, sites=SITES, site_rules=SiteRules()),
     )
     message = complaint_here(capsys, "federation", "stop", "run")
     assert "run has no run that was submitted; nothing to stop" in message
@@ -95,7 +95,7 @@ def test_a_run_that_was_never_submitted_cannot_be_stopped(
 def test_a_folder_of_another_configuration_is_refused(
     config: Path, kit: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = FederationRecord("", config, kit=kit, sites=SITES, site_rules=SiteRules())
+    record = FederationRun("", config, kit=kit, sites=SITES, site_rules=SiteRules())
     open_federation_run(Path("run"), replace(record, overrides=Overrides(rounds=9)))
     message = complaint_here(capsys, *RUN, config, "--kit", kit, "--out", "run")
     assert "run belongs to a different configuration" in message

@@ -11,7 +11,7 @@ import pytest
 from fedminmax.cli import federation_runs
 from fedminmax.network.flare.federation_file import DEFAULTS_FILE
 from fedminmax.network.wire.plan import NetworkPlan, digest_of
-from fedminmax.runs.federation_record import FederationRecord, plan_of
+from fedminmax.runs.federation import FederationRun, plan_of
 from tests.cli.in_process import complaint_here, run_here
 from tests.cli.kits import DESCRIBED, SETTINGS, check
 from tests.network.masked_problem import listed_config
@@ -147,7 +147,7 @@ def test_two_of_three_sites_are_too_few(config: Path, capsys: pytest.CaptureFixt
 def test_on_one_machine_masks_are_on_where_they_can_be(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def begin(_: object, record: FederationRecord, *__: object) -> None:
+    def begin(_: object, record: FederationRun, *__: object) -> None:
         raise Submitted(plan_of(record, record.read_config()))
 
     monkeypatch.setattr(federation_runs, "_run", begin)

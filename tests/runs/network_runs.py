@@ -7,7 +7,7 @@ from fedminmax.config.read import TableConfig
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.network.wire.site_rules import SiteRules
-from fedminmax.runs.federation_record import PLACE, FederationRecord, open_federation_run, plan_of
+from fedminmax.runs.federation import NETWORK_FOLDER, FederationRun, open_federation_run, plan_of
 from fedminmax.runs.network import collect_network_run
 from tests.cli.in_process import run_here
 from tests.network.network_problem import AT_ONCE, SITES, DirectTransport
@@ -34,10 +34,10 @@ def run_between_sites(
     site_rules: SiteRules = AT_ONCE,
 ) -> NetworkRun:
     """Do all but the collecting, with sites in this process."""
-    record = FederationRecord("", config, kit=None, sites=SITES, site_rules=site_rules)
+    record = FederationRun("", config, kit=None, sites=SITES, site_rules=site_rules)
     record = open_federation_run(folder, record)
     content = record.read_config()
-    plan, fetched = plan_of(record, content), folder / PLACE / "results"
+    plan, fetched = plan_of(record, content), folder / NETWORK_FOLDER / "results"
     outcome = run_plan(plan, transport or DirectTransport(config.parent), fetched)
     assert outcome.error is None
     return NetworkRun(folder, fetched, plan, content)

@@ -10,7 +10,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.wire.plan import ALL_SITES
 from fedminmax.network.wire.site_rules import SiteRules
-from fedminmax.runs.federation_record import PLACE, FederationRecord, open_federation_run, plan_of
+from fedminmax.runs.federation import NETWORK_FOLDER, FederationRun, open_federation_run, plan_of
 from fedminmax.runs.network import collect_network_run
 from tests.cli.in_process import run_here
 from tests.network.masked_problem import FourSites, listed_config
@@ -22,12 +22,12 @@ def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
     config = tmp_path / "fedminmax.toml"
     config.write_text(config.read_text() + "[federation]\nsecure_aggregation = true\n")
     folder = tmp_path / "run"
-    record = FederationRecord(
+    record = FederationRun(
         "", config, kit=None, sites=SITES, site_rules=SiteRules(round_timeout=0.0)
     )
     record = open_federation_run(folder, record)
     content = record.read_config()
-    plan, fetched = plan_of(record, content), folder / PLACE / "results"
+    plan, fetched = plan_of(record, content), folder / NETWORK_FOLDER / "results"
     assert run_plan(plan, FourSites(tmp_path), fetched).error is None
     collect_network_run(fetched, plan, content, folder)
     census = json.loads((folder / "census.json").read_text())
@@ -63,7 +63,7 @@ def test_what_cannot_be_masked_is_refused_before_anything_starts(
     listed_config(tmp_path)
     config = tmp_path / "fedminmax.toml"
     config.write_text(config.read_text().replace(*change) if change[0] else config.read_text())
-    record = FederationRecord(
+    record = FederationRun(
         "",
         config,
         kit=None,

@@ -6,7 +6,7 @@ import pytest
 
 from fedminmax.config.overrides import Overrides
 from fedminmax.network.wire.site_rules import SiteRules
-from fedminmax.runs.federation_record import FederationRecord
+from fedminmax.runs.federation import FederationRun
 from fedminmax.runs.folder import finished_results
 from tests.network.network_problem import SITES, write_tables
 from tests.runs.network_runs import run_both_ways
@@ -33,7 +33,7 @@ def test_the_same_bounds_after_as_many_rounds(tmp_path: Path) -> None:
 
 
 def test_the_command_line_says_when_to_stop(tmp_path: Path) -> None:
-    record = FederationRecord(
+    record = FederationRun(
         "",
         fast_config(tmp_path),
         kit=None,

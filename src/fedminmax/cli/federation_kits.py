@@ -30,7 +30,7 @@ from fedminmax.network.wire.plan import (
     threshold_for,
 )
 from fedminmax.network.wire.site_rules import SiteRules
-from fedminmax.runs.federation_record import FederationRecord, check_for_sites, plan_of
+from fedminmax.runs.federation import FederationRun, check_for_sites, plan_of
 
 AGREED_FILE = "fedminmax.toml"
 
@@ -95,7 +95,7 @@ def _check_agreed(path: Path, sites: Sequence[str], *, by_default: bool) -> int 
     config = read_config(path)
     masked = by_default if config.secure_aggregation is None else config.secure_aggregation
     check_for_sites(replace(config, secure_aggregation=masked))
-    record = FederationRecord(
+    record = FederationRun(
         "",
         path,
         kit=None,

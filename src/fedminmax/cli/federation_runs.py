@@ -7,7 +7,6 @@ During a run each round is shown as it arrives: risks, weights, and which sites 
 """
 
 import argparse
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
@@ -21,13 +20,10 @@ from fedminmax.cli.federation import site_rules_of
 from fedminmax.cli.options import overrides_of
 from fedminmax.cli.terminal import Display, display, highest_risks, say
 from fedminmax.cli.trained import print_trained
-from fedminmax.config.file_format import changes_between
-from fedminmax.config.read import TableConfig
+from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.bound_text import upper_text
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_text
 from fedminmax.core.text import counted
-from fedminmax.data.tables.sources import read_source
 from fedminmax.findings.privacy import WITHOUT_AGGREGATION, guarantee_words, with_aggregation
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
@@ -42,27 +38,24 @@ from fedminmax.network.flare.session import (
 )
 from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, plan_of_config
-from fedminmax.network.wire.plan_checks import secure_aggregation_fault
-from fedminmax.network.wire.site_rules import MINIMUM_SITES
-from fedminmax.runs.federation_record import (
-    MEMORY,
-    PLACE,
-    FederationRecord,
+from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.runs.federation import (
+    NETWORK_FOLDER,
+    RESUME_FOLDER,
+    FederationRun,
+    check_same_tables,
+    decide_masking,
+    mask_if_possible,
     name_of_run,
     open_federation_run,
-    plain_name,
     plan_of,
-    read_federation_record,
-    with_masks_decided,
+    read_federation_run,
+    settings_of_sites,
 )
 from fedminmax.runs.folder import BASELINE_FOLDER, read_results
 from fedminmax.runs.network import collect_network_run
 from fedminmax.runs.privacy import check_limit, spend, spent_on_files
 from fedminmax.training.round_record import RoundRecord
-
-# The digest of the tables of a run on one machine.
-TABLES_FILE = "tables.txt"
 
 
 def say_what_protects(plan: NetworkPlan) -> None:
@@ -134,13 +127,16 @@ def run_federation(options: argparse.Namespace) -> None:
             raise InputError(f"site '{site}' is not in this federation: {', '.join(members)}")
         if sites.count(site) > 1:
             raise InputError(f"site '{site}' appears twice in --sites; name it once")
-    folder, record = run_folder_of(options), _record_of(options, sites)
-    record = with_masks_decided(folder, record, default=masked_by_default(options.kit))
+    folder, record = run_folder_of(options), _run_of(options, sites)
+    default = masked_by_default(options.kit)
+    # Whether a privacy guarantee can be kept depends on what is decided here.
+    config = record.overrides.apply(read_config(options.config))
+    record = decide_masking(folder, record, config, default=default)
     _open_and_finish(folder, record, options.wait)
 
 
-def _record_of(options: argparse.Namespace, sites: tuple[str, ...]) -> FederationRecord:
-    return FederationRecord(
+def _run_of(options: argparse.Namespace, sites: tuple[str, ...]) -> FederationRun:
+    return FederationRun(
         "",
         options.config.absolute(),
         kit=options.kit.absolute() if "kit" in options else None,
@@ -157,26 +153,27 @@ def run_folder_of(options: argparse.Namespace) -> Path:
 
 def resume_run(options: argparse.Namespace) -> None:
     """Continue a run, whatever its state."""
-    _open_and_finish(options.folder, read_federation_record(options.folder), options.wait)
+    _open_and_finish(options.folder, read_federation_run(options.folder), options.wait)
 
 
 def stop_run(options: argparse.Namespace) -> None:
     """Stop a run at the server."""
     folder = options.folder
-    coordinator = _coordinator(folder, read_federation_record(folder), options.wait)
-    say(f"{coordinator.stop(folder / PLACE)}; 'fedminmax federation resume {folder}' continues it")
+    coordinator = _coordinator(folder, read_federation_run(folder), options.wait)
+    stopped = coordinator.stop(folder / NETWORK_FOLDER)
+    say(f"{stopped}; 'fedminmax federation resume {folder}' continues it")
 
 
-def _open_and_finish(folder: Path, record: FederationRecord, wait: float) -> None:
+def _open_and_finish(folder: Path, record: FederationRun, wait: float) -> None:
     for source in record.read_config().test:
         if not source.path.is_file():
             raise InputError(f"test file {source.path} does not exist; give it, or remove it")
     _finish(folder, open_federation_run(folder, record), wait)
 
 
-def _finish(folder: Path, record: FederationRecord, wait: float) -> None:
+def _finish(folder: Path, record: FederationRun, wait: float) -> None:
     config = record.read_config()
-    network_folder = folder / PLACE
+    network_folder = folder / NETWORK_FOLDER
     if read_results(folder) is None:
         coordinator = _coordinator(folder, record, wait)
         plan = plan_of(record, config)
@@ -199,7 +196,7 @@ def print_finished(folder: Path) -> None:
     print_trained(folder, [model for model in results if model is not None])
 
 
-def _coordinator(folder: Path, record: FederationRecord, wait: float) -> Coordinator:
+def _coordinator(folder: Path, record: FederationRun, wait: float) -> Coordinator:
     if record.kit is None:
         raise InputError(
             f"{folder} is a run of 'fedminmax federation local', which ends with its command; "
@@ -210,62 +207,28 @@ def _coordinator(folder: Path, record: FederationRecord, wait: float) -> Coordin
 
 def run_local_federation(options: argparse.Namespace) -> None:
     """Start server and sites, run the method, collect its results and stop all processes."""
-    folder, blank = run_folder_of(options), _record_of(options, ())
+    folder, blank = run_folder_of(options), _run_of(options, ())
     config = blank.read_config()
-    settings = _settings_of_sites(config)
+    settings = settings_of_sites(config)
     if config.privacy is not None:
         check_limit(config, name_of_run(folder))
-    record = _with_masks_if_possible(folder, replace(blank, sites=tuple(settings)))
-    record = open_federation_run(folder, record)
-    _check_same_tables(folder, config)
+    run, fault = mask_if_possible(folder, replace(blank, sites=tuple(settings)), config)
+    if fault is not None:
+        say(f"sums cannot be masked: {fault}")
+    run = open_federation_run(folder, run)
+    check_same_tables(folder, config)
     if read_results(folder) is None:
-        _run(folder, record, record.read_config(), settings)
+        _run(folder, run, run.overrides.apply(config), settings)
     else:
         say(f"{folder} is finished: nothing is trained again")
     print_finished(folder)
 
 
-def _check_same_tables(folder: Path, config: TableConfig) -> None:
-    """Refuse a folder whose run had other tables: here all of them are known."""
-    path, here = folder / PLACE / TABLES_FILE, _digest_of_tables(config)
-    if path.exists() and path.read_text(encoding="utf-8").strip() != here:
-        raise InputError(
-            f"{folder} has a run on other tables: a site's file has changed since; choose "
-            "another folder with --out"
-        )
-    if not path.exists() and read_results(folder) is None:
-        write_text(path, f"{here}\n")
-
-
-def _digest_of_tables(config: TableConfig) -> str:
-    """Return a digest of all files, with whose they are."""
-    digest = hashlib.sha256()
-    for source in (*config.training, *config.test):
-        digest.update(
-            f"{source.owner}:{hashlib.sha256(source.path.read_bytes()).hexdigest()}".encode()
-        )
-    return digest.hexdigest()[:16]
-
-
-def _with_masks_if_possible(folder: Path, record: FederationRecord) -> FederationRecord:
-    """Mask sums on one machine, too, unless the user forbids it or the plan cannot be masked."""
-    config = replace(record.read_config(), secure_aggregation=True)
-    fault = secure_aggregation_fault(plan_of_config(config, "", record.sites, record.site_rules))
-    decided = with_masks_decided(folder, record, default=fault is None)
-    if (
-        fault is not None
-        and not decided.overrides.secure_aggregation
-        and len(record.sites) >= MIN_MASKED_SITES
-    ):
-        say(f"sums cannot be masked: {fault}")
-    return decided
-
-
 def _run(
-    folder: Path, record: FederationRecord, config: TableConfig, settings: dict[str, SiteSettings]
+    folder: Path, record: FederationRun, config: TableConfig, settings: dict[str, SiteSettings]
 ) -> None:
     plan = plan_of(record, config)
-    memory = folder / PLACE / MEMORY
+    memory = folder / NETWORK_FOLDER / RESUME_FOLDER
     if config.privacy is not None:
         spend(config, plan.run)
     with tempfile.TemporaryDirectory(prefix="fedminmax-") as temporary:
@@ -280,23 +243,3 @@ def _run(
             collect_network_run(federation.fetched(plan), plan, config, folder, spent)
     # Only needed to continue, and the run is finished.
     shutil.rmtree(memory)
-
-
-def _settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
-    """Return the settings of each site of the configuration."""
-    sites: dict[str, SiteSettings] = {}
-    for source in config.training:
-        data = source.path.absolute()
-        if source.owner is not None:
-            changes = changes_between(config.format, source.format or config.format)
-            sites[source.owner] = SiteSettings(data, owner=source.owner, format=changes)
-            continue
-        for part in read_source(source, config).parts:
-            sites[part.owner] = SiteSettings(data, owner=part.owner, site_column=config.site_column)
-    # A federation of one site is the user's own choice here.
-    minimum = min(MINIMUM_SITES, len(sites))
-    settings_of = [replace(settings, minimum_sites=minimum) for settings in sites.values()]
-    names = [plain_name(site).lower() for site in sites]
-    if len({*names, "", "server", "localhost"}) < len(names) + 3:
-        names = [f"site-{number}" for number in range(1, len(names) + 1)]
-    return dict(zip(names, settings_of, strict=True))

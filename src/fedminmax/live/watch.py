@@ -18,7 +18,7 @@ from fedminmax.core.json_log import JsonLog, LogSoFar
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.findings.records import PlannedFile, Results
 from fedminmax.live.live_run import LiveModel, LiveRun, Stage, without_groups
-from fedminmax.runs.federation_record import PLACE
+from fedminmax.runs.federation import NETWORK_FOLDER
 from fedminmax.runs.folder import (
     BASELINE_FOLDER,
     CENSUS_FILE,
@@ -78,7 +78,9 @@ def watch_folder(folder: Path, wait: float) -> Generator[LiveRun]:
 
 def is_over_network(folder: Path) -> bool:
     """Whether the folder's run is one over a network that has no results yet."""
-    return (folder / PLACE / RECORD_FILE).is_file() and not (folder / RESULTS_FILE).is_file()
+    return (folder / NETWORK_FOLDER / RECORD_FILE).is_file() and not (
+        folder / RESULTS_FILE
+    ).is_file()
 
 
 def watch_tables(folder: Path) -> Generator[LiveRun]:

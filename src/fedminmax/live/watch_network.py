@@ -17,12 +17,12 @@ from fedminmax.network.flare.observer import ObservedJob, observe_jobs
 from fedminmax.network.server.disk import CLAIM_FILE
 from fedminmax.network.server.news import News, PlannedJob, ProgressReporter
 from fedminmax.network.server.run import read_outcome
-from fedminmax.runs.federation_record import (
-    MEMORY,
-    PLACE,
-    FederationRecord,
+from fedminmax.runs.federation import (
+    NETWORK_FOLDER,
+    RESUME_FOLDER,
+    FederationRun,
     plan_of,
-    read_federation_record,
+    read_federation_run,
 )
 from fedminmax.runs.folder import read_results
 from fedminmax.training.round_record import RoundRecord
@@ -48,7 +48,7 @@ class NewsSoFar:
 
 def watch_federation_folder(folder: Path, wait: float) -> Generator[LiveRun]:
     """Yield how the run over a network in this folder is; end when its results are there."""
-    record = read_federation_record(folder)
+    record = read_federation_run(folder)
     source = (
         _watch_server_files(folder, record)
         if record.kit is None
@@ -64,7 +64,9 @@ def watch_kit(kit: Path, wait: float, folder: Path | None = None) -> Generator[L
     """Yield how the job of a run folder is, or the newest one at the server of this kit."""
     so_far, job = NewsSoFar(), None
     place = str(folder) if folder is not None else f"the server of {kit.name}"
-    for observed in observe_jobs(kit, wait, folder / PLACE if folder is not None else None):
+    for observed in observe_jobs(
+        kit, wait, folder / NETWORK_FOLDER if folder is not None else None
+    ):
         if observed.job != job:
             so_far, job = NewsSoFar(), observed.job
         if observed.news is not None:
@@ -107,10 +109,10 @@ def _stage_of_job(
     return Stage.RUNNING, _progress(so_far)
 
 
-def _watch_server_files(folder: Path, record: FederationRecord) -> Generator[LiveRun]:
+def _watch_server_files(folder: Path, record: FederationRun) -> Generator[LiveRun]:
     """Yield what the server of a local federation has written."""
     plan = plan_of(record, record.read_config())
-    own = folder / PLACE / MEMORY / SERVER / record.run
+    own = folder / NETWORK_FOLDER / RESUME_FOLDER / SERVER / record.run
     reporter = ProgressReporter(plan, own)
     so_far = NewsSoFar()
     working = time.monotonic()

@@ -1,8 +1,9 @@
-"""A run folder's record of its run over a network, so that a later call can continue the run.
+"""A run over a network, as its folder records it, so that a later call can continue the run.
 
 The folder belongs to one configuration and one set of sites; the waiting times may change.
 """
 
+import hashlib
 import re
 import secrets
 from dataclasses import KW_ONLY, dataclass, replace
@@ -11,13 +12,16 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from fedminmax import __version__
+from fedminmax.config.file_format import changes_between
 from fedminmax.config.overrides import NO_OVERRIDES, Overrides
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
-from fedminmax.network.wire.plan import NetworkPlan, plan_adapter, plan_of_config
+from fedminmax.data.tables.sources import read_source
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, plan_adapter, plan_of_config
 from fedminmax.network.wire.plan_checks import noise_fault, privacy_fault, secure_aggregation_fault
-from fedminmax.network.wire.site_rules import SiteRules
+from fedminmax.network.wire.site_rules import MINIMUM_SITES, SiteRules
 from fedminmax.runs.folder import (
     BASELINE_FOLDER,
     CONFIG_FILE,
@@ -27,14 +31,16 @@ from fedminmax.runs.folder import (
     read_results,
 )
 
-PLACE = "federation"
+NETWORK_FOLDER = "federation"
 # Where the participants of a local federation keep what they need to continue.
-MEMORY = "memory"
+RESUME_FOLDER = "memory"
+# The digest of the tables of a run on one machine.
+TABLES_FILE = "tables.txt"
 NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+")
 
 
 @dataclass(frozen=True)
-class FederationRecord:
+class FederationRun:
     """One run: its name at the server, its configuration and kit, and the sites that take part.
 
     Without a kit, server and sites are processes of this machine. ``secure_aggregation`` is None
@@ -73,9 +79,9 @@ def _check_promise(plan: NetworkPlan) -> None:
         raise InputError(f"[privacy]: {fault}")
 
 
-def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
+def plan_of(run: FederationRun, config: TableConfig) -> NetworkPlan:
     """Return the plan of this run; refuse one whose sums cannot be masked as it asks for."""
-    plan = plan_of_config(config, record.run, record.sites, record.site_rules)
+    plan = plan_of_config(config, run.run, run.sites, run.site_rules)
     _check_promise(plan)
     fault = secure_aggregation_fault(plan)
     if fault is not None:
@@ -90,35 +96,46 @@ def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
     return plan
 
 
-def with_masks_decided(
-    folder: Path, record: FederationRecord, *, default: bool
-) -> FederationRecord:
+def decide_masking(
+    folder: Path, run: FederationRun, config: TableConfig, *, default: bool
+) -> FederationRun:
     """Decide whether sums are masked, if neither the call nor the configuration says it.
 
     A run that began keeps what it began with, whatever the default is now.
     """
-    requested = record.overrides.secure_aggregation
-    if requested is None:
-        # Whether a privacy guarantee can be kept depends on what is decided here.
-        requested = read_config(record.config).secure_aggregation
-    if requested is None and (folder / PLACE / RECORD_FILE).exists():
-        requested = read_federation_record(folder).overrides.secure_aggregation
+    requested = config.secure_aggregation
+    if requested is None and (folder / NETWORK_FOLDER / RECORD_FILE).exists():
+        requested = read_federation_run(folder).overrides.secure_aggregation
     masked = default if requested is None else requested
-    return replace(record, overrides=replace(record.overrides, secure_aggregation=masked))
+    return replace(run, overrides=replace(run.overrides, secure_aggregation=masked))
 
 
-def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:
+def mask_if_possible(
+    folder: Path, run: FederationRun, config: TableConfig
+) -> tuple[FederationRun, str | None]:
+    """Mask sums on one machine, too, unless the user forbids it or the plan cannot be masked.
+
+    Also return why they cannot, if that is not simply because of too few sites.
+    """
+    masked = replace(config, secure_aggregation=True)
+    fault = secure_aggregation_fault(plan_of_config(masked, "", run.sites, run.site_rules))
+    decided = decide_masking(folder, run, config, default=fault is None)
+    is_told = not decided.overrides.secure_aggregation and len(run.sites) >= MIN_MASKED_SITES
+    return decided, fault if is_told else None
+
+
+def open_federation_run(folder: Path, record: FederationRun) -> FederationRun:
     """Claim the folder for this run, or refuse it; the run keeps the name of an earlier call."""
     plan = plan_of(replace(record, run="", site_rules=SiteRules()), record.read_config())
     identity = plan_adapter().dump_python(plan, mode="json")
     claim_folder(folder, {"version": __version__, "configuration": identity})
-    path = folder / PLACE / RECORD_FILE
+    path = folder / NETWORK_FOLDER / RECORD_FILE
     with claim_run(folder) as ours:
         if not ours:
             raise InputError(f"another process is opening {folder}; try again")
         name = name_of_run(folder) or _new_name(record.config)
         named = replace(record, run=name)
-        files = {path: TypeAdapter(FederationRecord).dump_json(named, indent=2).decode() + "\n"}
+        files = {path: TypeAdapter(FederationRun).dump_json(named, indent=2).decode() + "\n"}
         for own in (folder, folder / BASELINE_FOLDER)[: len(plan.runs)]:
             files[own / CONFIG_FILE] = record.config.read_text(encoding="utf-8")
         finished = read_results(folder) is not None
@@ -129,29 +146,29 @@ def open_federation_run(folder: Path, record: FederationRecord) -> FederationRec
     return named
 
 
-def read_federation_record(folder: Path) -> FederationRecord:
+def read_federation_run(folder: Path) -> FederationRun:
     """Read a folder's record."""
-    path = folder / PLACE / RECORD_FILE
+    path = folder / NETWORK_FOLDER / RECORD_FILE
     if not path.is_file():
         raise InputError(
             f"{folder} has no run over a network; give a folder of 'fedminmax federation run'"
         )
     try:
-        return TypeAdapter(FederationRecord).validate_json(path.read_bytes())
+        return TypeAdapter(FederationRun).validate_json(path.read_bytes())
     except ValueError as error:
         raise InputError(f"{path} is damaged; start a new run in another folder") from error
 
 
 def name_of_run(folder: Path) -> str:
     """Return the name of the run that began in this folder; none if none did."""
-    begun = (folder / PLACE / RECORD_FILE).exists()
-    return read_federation_record(folder).run if begun else ""
+    begun = (folder / NETWORK_FOLDER / RECORD_FILE).exists()
+    return read_federation_run(folder).run if begun else ""
 
 
-def plain_name(name: str) -> str:
+def slug(name: str) -> str:
     """Return a name reduced to letters, digits and -.
 
-    >>> plain_name("St. Mary's (Ward 2)")
+    >>> slug("St. Mary's (Ward 2)")
     'St-Mary-s-Ward-2'
     """
     return NOT_IN_A_NAME.sub("-", name).strip("-")
@@ -159,5 +176,47 @@ def plain_name(name: str) -> str:
 
 def _new_name(config: Path) -> str:
     """Return a name that no other run at the server has."""
-    stem = plain_name(config.stem)[:40] or "run"
+    stem = slug(config.stem)[:40] or "run"
     return f"{stem}-{secrets.token_hex(4)}"
+
+
+def check_same_tables(folder: Path, config: TableConfig) -> None:
+    """Refuse a folder whose run had other tables: here all of them are known."""
+    path, here = folder / NETWORK_FOLDER / TABLES_FILE, _digest_of_tables(config)
+    if path.exists() and path.read_text(encoding="utf-8").strip() != here:
+        raise InputError(
+            f"{folder} has a run on other tables: a site's file has changed since; choose "
+            "another folder with --out"
+        )
+    if not path.exists() and read_results(folder) is None:
+        write_text(path, f"{here}\n")
+
+
+def _digest_of_tables(config: TableConfig) -> str:
+    """Return a digest of all files, with whose they are."""
+    digest = hashlib.sha256()
+    for source in (*config.training, *config.test):
+        digest.update(
+            f"{source.owner}:{hashlib.sha256(source.path.read_bytes()).hexdigest()}".encode()
+        )
+    return digest.hexdigest()[:16]
+
+
+def settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
+    """Return the settings of each site of the configuration."""
+    sites: dict[str, SiteSettings] = {}
+    for source in config.training:
+        data = source.path.absolute()
+        if source.owner is not None:
+            changes = changes_between(config.format, source.format or config.format)
+            sites[source.owner] = SiteSettings(data, owner=source.owner, format=changes)
+            continue
+        for part in read_source(source, config).parts:
+            sites[part.owner] = SiteSettings(data, owner=part.owner, site_column=config.site_column)
+    # A federation of one site is the user's own choice here.
+    minimum = min(MINIMUM_SITES, len(sites))
+    settings_of = [replace(settings, minimum_sites=minimum) for settings in sites.values()]
+    names = [slug(site).lower() for site in sites]
+    if len({*names, "", "server", "localhost"}) < len(names) + 3:
+        names = [f"site-{number}" for number in range(1, len(names) + 1)]
+    return dict(zip(names, settings_of, strict=True))
