@@ -322,7 +322,7 @@ def check_order(question: Question, order: Order, plan: NetworkPlan) -> None:
     planned = plan.runs[question.run]
     if not 1 <= question.round <= planned.rounds:
         raise RefusedError(f"{SERVER} asks for round {question.round} of {planned.rounds}")
-    if question.phase >= CARDS[planned.method].requests:
+    if question.phase and question.phase >= CARDS[planned.method].requests:
         raise RefusedError(f"{SERVER} asks {planned.method} too often in a round")
     if order.key.seed != plan.seed:
         raise RefusedError(f"{SERVER} sent another seed than its plan's")
