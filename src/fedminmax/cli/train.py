@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from fedminmax.cli.terminal import Display
     from fedminmax.config.read import TableConfig
     from fedminmax.findings.records import Results
-    from fedminmax.runs.plan import TableRun
-    from fedminmax.runs.train import TableTraining
+    from fedminmax.runs.plan import TableRun, TableTraining
     from fedminmax.training.round_record import RoundRecord
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -8,7 +8,7 @@ that determines their numbers, apart from the method.
 import hashlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, fields
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,11 @@ from fedminmax.core.workers import usable_device
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.encoding import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
-from fedminmax.findings.records import MethodOfRun, ValidationOfRun
+from fedminmax.findings.records import MethodOfRun, Results, ValidationOfRun
 from fedminmax.methods.card import MethodCard, goal_of
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod
-from fedminmax.runs.folder import BASELINE_FOLDER
+from fedminmax.runs.folder import BASELINE_FOLDER, finished_results, read_results
 from fedminmax.training.round_record import RoundRecord
 from fedminmax.training.simulation import Simulation
 
@@ -195,3 +195,43 @@ def _digest(tables: FederatedTables) -> str:
         for tensor in (part.examples.x, part.examples.y, part.examples.group):
             found.update(tensor.contiguous().numpy().data)
     return found.hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False)
+class TableTraining:
+    """The runs of a configuration over the same tables: the method's, then the baseline's."""
+
+    config: TableConfig
+    runs: tuple[TableRun, ...]
+    _: KW_ONLY
+    tables: FederatedTables = field(repr=False)
+    federation: Simulation
+    device: str
+    noise_key: bytes | None = field(default=None, repr=False)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all runs are finished."""
+        return all(is_finished(run) for run in self.runs)
+
+    @property
+    def results(self) -> list[Results]:
+        """The results of the finished runs, the method's first."""
+        return [finished_results(run.folder) for run in self.runs if is_finished(run)]
+
+
+def is_finished(run: TableRun, *, certified: bool = False) -> bool:
+    """Whether the run has all its rounds, or met its stopping rule, and is proved if required."""
+    results = read_results(run.folder)
+    proof = results.proof if results else None
+    if certified and not (proof and proof.certificate.is_of_groups):
+        return False
+    if results is None or results.method.rounds >= run.rounds:
+        return results is not None
+    reached = (
+        run.optimality_gap > 0
+        and results.gap_left is not None
+        and results.gap_left <= run.optimality_gap
+    )
+    validation = results.validation
+    return reached or (validation is not None and validation.exhausts(run.patience))

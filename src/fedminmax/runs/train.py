@@ -9,14 +9,11 @@ import tempfile
 import time
 import tomllib
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-
-import torch
-from torch import Tensor
 
 from fedminmax import __version__
 from fedminmax.config.overrides import Overrides, with_seed
@@ -24,15 +21,13 @@ from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
-from fedminmax.core.iterates import Iterate
 from fedminmax.data.tables.census import FORMAT, census_of
-from fedminmax.data.tables.load import FederatedTables, load_federated_tables
+from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
-from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
+from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.findings.records import PlannedFile, PrivacyOfRun, Results, record_as_json
-from fedminmax.metrics.score_rows import metric_names, score_table, sum_by_group
-from fedminmax.metrics.sums import empty_sums
-from fedminmax.runs.assemble import FinishedRun, assemble, identify, validation_of, write_run
+from fedminmax.runs.assemble import FinishedRun
+from fedminmax.runs.finish import add_change, finish_run, write_finished
 from fedminmax.runs.folder import (
     BASELINE_FOLDER,
     CENSUS_FILE,
@@ -40,11 +35,15 @@ from fedminmax.runs.folder import (
     PLANNED_FILE,
     claim_folder,
     claim_run,
-    finished_results,
-    read_results,
 )
-from fedminmax.runs.measure import measure_personal
-from fedminmax.runs.plan import CHOSEN, TableRun, federate, identity, plan_table_runs
+from fedminmax.runs.plan import (
+    TableRun,
+    TableTraining,
+    federate,
+    identity,
+    is_finished,
+    plan_table_runs,
+)
 from fedminmax.runs.privacy import (
     check_limit,
     forget_noise_key,
@@ -54,34 +53,10 @@ from fedminmax.runs.privacy import (
     privacy_of_run,
     spend,
 )
-from fedminmax.training.certify import certify, check_certifiable, check_single_answer
-from fedminmax.training.progress import Progress, answer_of, initial_progress, members_of
+from fedminmax.training.certify import check_certifiable, check_single_answer
+from fedminmax.training.progress import initial_progress
 from fedminmax.training.resume import RunSoFar, resume_run
-from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
-from fedminmax.training.simulation import Simulation
-
-
-@dataclass(frozen=True, eq=False)
-class TableTraining:
-    """The runs of a configuration over the same tables: the method's, then the baseline's."""
-
-    config: TableConfig
-    runs: tuple[TableRun, ...]
-    _: KW_ONLY
-    tables: FederatedTables = field(repr=False)
-    federation: Simulation
-    device: str
-    noise_key: bytes | None = field(default=None, repr=False)
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all runs are finished."""
-        return all(is_finished(run) for run in self.runs)
-
-    @property
-    def results(self) -> list[Results]:
-        """The results of the finished runs, the method's first."""
-        return [finished_results(run.folder) for run in self.runs if is_finished(run)]
+from fedminmax.training.round_record import RoundRecord
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,23 +156,6 @@ def _claim(training: TableTraining, run: TableRun) -> None:
         spend(config, name_of_key(key))
 
 
-def is_finished(run: TableRun, *, certified: bool = False) -> bool:
-    """Whether the run has all its rounds, or met its stopping rule, and is proved if required."""
-    results = read_results(run.folder)
-    proof = results.proof if results else None
-    if certified and not (proof and proof.certificate.is_of_groups):
-        return False
-    if results is None or results.method.rounds >= run.rounds:
-        return results is not None
-    reached = (
-        run.optimality_gap > 0
-        and results.gap_left is not None
-        and results.gap_left <= run.optimality_gap
-    )
-    validation = results.validation
-    return reached or (validation is not None and validation.exhausts(run.patience))
-
-
 def training_rounds(
     training: TableTraining, seconds: float = math.inf
 ) -> Generator[tuple[TableRun, RunSoFar[Any]]]:
@@ -225,13 +183,13 @@ def training_rounds(
                 if done is None:
                     return
                 trained[-1] = done
-                _write(training, [done])
+                write_finished(training, [done])
                 # From now on the results say all that.
                 (run.folder / PLANNED_FILE).unlink(missing_ok=True)
             # Only now: without its key, an unfinished run could not go on.
             forget_noise_key(run.folder)
     if len(trained) > 1:
-        _add_change(training, trained)
+        add_change(training, trained)
 
 
 def _train_run(
@@ -264,118 +222,7 @@ def _train_run(
             yield run, so_far
     if not so_far.is_finished or so_far.progress is None:
         return None
-    return _finished_run(training, run, so_far.progress, certified=certified)
-
-
-def _finished_run(
-    training: TableTraining, run: TableRun, progress: Progress[Any], *, certified: bool
-) -> FinishedRun:
-    """Return a run whose rounds are done; with ``certified``, prove a bound for its answer."""
-    config, tables, federation = training.config, training.tables, training.federation
-    rounds = read_rounds(run.folder / ROUNDS_FILE)
-    answer, members = answer_of(progress, run.iterate), members_of(progress, run.iterate)
-    saved = _saved_model(training, members, CHOSEN if answer is None else answer.value)
-    certificate = rounds[-1].certificate
-    # The method may have proved it already.
-    if certified and not (certificate and certificate.is_of_groups):
-        certificate = certify(federation, members[0]).in_units(tables.encoding.risk_unit)
-    validation = alternative = None
-    if tables.validation:
-        best = progress.iterates.best
-        validation = validation_of(
-            best.chosen,
-            best.latest,
-            rows=federation.validation_rows.tolist(),
-            groups=federation.group_names,
-            unit=tables.encoding.risk_unit,
-            patience=run.patience,
-        )
-        if validation.chosen is not None:
-            other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
-            parameters = progress.iterates.parameters(other).unsqueeze(0)
-            alternative = _saved_model(training, parameters, other.value)
-    personal, notes = None, list(tables.notes)
-    if progress.kept.numel():
-        personal, further = measure_personal(saved, tables, federation, progress.kept)
-        notes += further
-    # Remarks depend on single rows, without noise: the screen of a private run has shown them.
-    is_private = config.privacy is not None
-    return FinishedRun(
-        run,
-        rounds,
-        saved=saved,
-        scores=_scores(tables, saved),
-        alternative=alternative,
-        validation=validation,
-        certificate=certificate,
-        personal=personal,
-        notes=() if is_private else tuple(notes),
-        warnings=() if is_private else tables.kept_warnings,
-    )
-
-
-def _read_finished(training: TableTraining, run: TableRun) -> FinishedRun:
-    """Read a run that an earlier call has finished."""
-    results, saved = finished_results(run.folder), load_model(run.folder)
-    rounds = read_rounds(run.folder / ROUNDS_FILE)
-    return FinishedRun(
-        run,
-        [record for record in rounds if record.round <= results.method.rounds],
-        saved=saved,
-        scores=_scores(training.tables, saved),
-        validation=results.validation,
-        certificate=results.proof.certificate if results.proof else None,
-        personal=results.personal,
-        notes=results.notes,
-        warnings=results.warnings,
-        finished=results.finished,
-    )
-
-
-def _saved_model(training: TableTraining, members: Tensor, name: str) -> SavedModel:
-    models = [training.federation.model(parameters).cpu() for parameters in members]
-    config = training.config
-    return mixed_model(models, training.tables.encoding, config.model, name, config.format)
-
-
-def _scores(tables: FederatedTables, saved: SavedModel) -> list[Tensor]:
-    """Score the model on each part of the test rows."""
-    return [score_table(saved.model, part.examples, saved.encoding) for part in tables.test]
-
-
-def _add_change(training: TableTraining, trained: Sequence[FinishedRun | None]) -> None:
-    """Write the method's results once more, with their change from the baseline.
-
-    If a call ends before that, the next one adds it.
-    """
-    method, baseline = (finished_results(run.folder) for run in training.runs)
-    known = method.change is not None and method.change.baseline == identify(baseline)
-    if known or not method.test.rows:
-        return
-    with claim_run(training.runs[0].folder) as ours:
-        # A process that holds the run is training it further, and will add a later change.
-        if ours:
-            pairs = zip(training.runs, trained, strict=True)
-            _write(training, [done or _read_finished(training, run) for run, done in pairs])
-
-
-def _write(training: TableTraining, runs: Sequence[FinishedRun]) -> None:
-    """Write the first of these runs; a second one is its baseline."""
-    config, tables = training.config, training.tables
-    encoding = tables.encoding
-    columns = 2 * len(metric_names(encoding)) * len(runs)
-    sums = empty_sums(len(encoding.groups) + len(encoding.merged_groups), columns)
-    for number, part in enumerate(tables.test):
-        scores = torch.cat([run.scores[number] for run in runs], dim=1)
-        sums += sum_by_group(scores, part.examples.group, part.merged, encoding)
-    census = census_of(tables)
-    privacy = None if config.privacy is None else privacy_of_run(config, training.federation)
-    results = assemble(runs, sums, config, census, privacy=privacy)
-    write_run(runs[0], results[0], config, census)
-    if config.logging.mlflow_uri:
-        from fedminmax.exports.mlflow_log import log_model
-
-        log_model(config.logging.mlflow_uri, runs[0].table_run.folder)
+    return finish_run(training, run, so_far.progress, certified=certified)
 
 
 def _write_inputs(training: TableTraining, run: TableRun, *, finished: bool) -> None:

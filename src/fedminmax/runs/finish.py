@@ -1,0 +1,141 @@
+"""What follows a run's last round: its answer, its scores on test rows, its files.
+
+When the baseline is finished, too, the method's results say how they differ from it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.data.tables.census import census_of
+from fedminmax.data.tables.load import FederatedTables
+from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
+from fedminmax.metrics.score_rows import metric_names, score_table, sum_by_group
+from fedminmax.metrics.sums import empty_sums
+from fedminmax.runs.assemble import FinishedRun, assemble, identify, validation_of, write_run
+from fedminmax.runs.folder import (
+    claim_run,
+    finished_results,
+)
+from fedminmax.runs.measure import measure_personal
+from fedminmax.runs.plan import CHOSEN, TableRun, TableTraining
+from fedminmax.runs.privacy import (
+    privacy_of_run,
+)
+from fedminmax.training.certify import certify
+from fedminmax.training.progress import Progress, answer_of, members_of
+from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
+
+
+def finish_run(
+    training: TableTraining, run: TableRun, progress: Progress[Any], *, certified: bool
+) -> FinishedRun:
+    """Return a run whose rounds are done; with ``certified``, prove a bound for its answer."""
+    config, tables, federation = training.config, training.tables, training.federation
+    rounds = read_rounds(run.folder / ROUNDS_FILE)
+    answer, members = answer_of(progress, run.iterate), members_of(progress, run.iterate)
+    saved = _saved_model(training, members, CHOSEN if answer is None else answer.value)
+    certificate = rounds[-1].certificate
+    # The method may have proved it already.
+    if certified and not (certificate and certificate.is_of_groups):
+        certificate = certify(federation, members[0]).in_units(tables.encoding.risk_unit)
+    validation = alternative = None
+    if tables.validation:
+        best = progress.iterates.best
+        validation = validation_of(
+            best.chosen,
+            best.latest,
+            rows=federation.validation_rows.tolist(),
+            groups=federation.group_names,
+            unit=tables.encoding.risk_unit,
+            patience=run.patience,
+        )
+        if validation.chosen is not None:
+            other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
+            parameters = progress.iterates.parameters(other).unsqueeze(0)
+            alternative = _saved_model(training, parameters, other.value)
+    personal, notes = None, list(tables.notes)
+    if progress.kept.numel():
+        personal, further = measure_personal(saved, tables, federation, progress.kept)
+        notes += further
+    # Remarks depend on single rows, without noise: the screen of a private run has shown them.
+    is_private = config.privacy is not None
+    return FinishedRun(
+        run,
+        rounds,
+        saved=saved,
+        scores=_scores(tables, saved),
+        alternative=alternative,
+        validation=validation,
+        certificate=certificate,
+        personal=personal,
+        notes=() if is_private else tuple(notes),
+        warnings=() if is_private else tables.kept_warnings,
+    )
+
+
+def _read_finished(training: TableTraining, run: TableRun) -> FinishedRun:
+    """Read a run that an earlier call has finished."""
+    results, saved = finished_results(run.folder), load_model(run.folder)
+    rounds = read_rounds(run.folder / ROUNDS_FILE)
+    return FinishedRun(
+        run,
+        [record for record in rounds if record.round <= results.method.rounds],
+        saved=saved,
+        scores=_scores(training.tables, saved),
+        validation=results.validation,
+        certificate=results.proof.certificate if results.proof else None,
+        personal=results.personal,
+        notes=results.notes,
+        warnings=results.warnings,
+        finished=results.finished,
+    )
+
+
+def _saved_model(training: TableTraining, members: Tensor, name: str) -> SavedModel:
+    models = [training.federation.model(parameters).cpu() for parameters in members]
+    config = training.config
+    return mixed_model(models, training.tables.encoding, config.model, name, config.format)
+
+
+def _scores(tables: FederatedTables, saved: SavedModel) -> list[Tensor]:
+    """Score the model on each part of the test rows."""
+    return [score_table(saved.model, part.examples, saved.encoding) for part in tables.test]
+
+
+def add_change(training: TableTraining, trained: Sequence[FinishedRun | None]) -> None:
+    """Write the method's results once more, with their change from the baseline.
+
+    If a call ends before that, the next one adds it.
+    """
+    method, baseline = (finished_results(run.folder) for run in training.runs)
+    known = method.change is not None and method.change.baseline == identify(baseline)
+    if known or not method.test.rows:
+        return
+    with claim_run(training.runs[0].folder) as ours:
+        # A process that holds the run is training it further, and will add a later change.
+        if ours:
+            pairs = zip(training.runs, trained, strict=True)
+            write_finished(training, [done or _read_finished(training, run) for run, done in pairs])
+
+
+def write_finished(training: TableTraining, runs: Sequence[FinishedRun]) -> None:
+    """Write the first of these runs; a second one is its baseline."""
+    config, tables = training.config, training.tables
+    encoding = tables.encoding
+    columns = 2 * len(metric_names(encoding)) * len(runs)
+    sums = empty_sums(len(encoding.groups) + len(encoding.merged_groups), columns)
+    for number, part in enumerate(tables.test):
+        scores = torch.cat([run.scores[number] for run in runs], dim=1)
+        sums += sum_by_group(scores, part.examples.group, part.merged, encoding)
+    census = census_of(tables)
+    privacy = None if config.privacy is None else privacy_of_run(config, training.federation)
+    results = assemble(runs, sums, config, census, privacy=privacy)
+    write_run(runs[0], results[0], config, census)
+    if config.logging.mlflow_uri:
+        from fedminmax.exports.mlflow_log import log_model
+
+        log_model(config.logging.mlflow_uri, runs[0].table_run.folder)
