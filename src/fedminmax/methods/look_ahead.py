@@ -8,10 +8,9 @@ They share one server, which differs in who its players are:
 - FedAvgFast: all records as one player, as in McMahan et al. 2017 (see ``fedavg``). So a baseline
   differs from FedMinMaxFast only in its objective, and is as close to its own optimum.
 
-Sites return loss sums by group, and gradient sums (with curvature sums for linear models of
-moderate size) by group for FedMinMaxFast, over all of their records for the others.
-``second_order_server`` describes how the server uses them for linear models, ``first_order_server``
-for all others, and ``noisy_server`` under a privacy guarantee.
+Sites return sums of losses, gradients and, for linear models of moderate size, curvature.
+``second_order_server`` says how the server uses them for linear models, ``first_order_server`` for
+all others, and ``noisy_server`` under a privacy guarantee.
 """
 
 import math
@@ -48,7 +47,7 @@ from fedminmax.methods.shared.first_order_server import (
     start_first_order,
 )
 from fedminmax.methods.shared.noisy_server import NoisyState, after_noisy_round, start_noisy
-from fedminmax.methods.shared.replies import RiskSums, shares_within_floor, sum_by_group
+from fedminmax.methods.shared.replies import NO_WEIGHTS, RiskSums, shares_within_floor, sum_by_group
 from fedminmax.methods.shared.second_order_server import after_second_order_round
 from fedminmax.methods.shared.second_order_state import (
     SecondOrderState,
@@ -63,7 +62,7 @@ DEFAULT_GAP = 1e-4
 
 def ask_for_sums(key: RoundKey, parameters: Tensor) -> Order:
     """Broadcast the next candidate; sites need no weights."""
-    return Order(key, parameters, torch.zeros(0, dtype=torch.float64))
+    return Order(key, parameters, NO_WEIGHTS)
 
 
 @dataclass(frozen=True)
@@ -102,11 +101,8 @@ class LookAhead:
 
     def is_done(self, state: JudgingState) -> bool:
         """Return whether the possible improvement is within the gap; never for a gap of 0."""
-        return (
-            self.optimality_gap > 0
-            and state.remaining is not None
-            and state.remaining <= self.optimality_gap
-        )
+        left = state.remaining
+        return left is not None and left <= self.optimality_gap and self.optimality_gap > 0
 
     def order(self, state: Any, key: RoundKey) -> Order:
         """Broadcast the next candidate; sites need no weights."""
@@ -250,9 +246,7 @@ class FedMinMaxFast(LookAhead):
         weights = shares_within_floor(self.name, census, self.min_weight)
         return self.start(parameters, census, census, weights)
 
-    def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
-        """Return the reply for any set of rows."""
-        return self.sums_of_rows(order, site, workspaces)
+    row_sums = LookAhead.sums_of_rows
 
     def update(self, state: LookAheadState, total: Sums) -> LookAheadState:
         """Pass the groups' sums to the server."""
@@ -271,8 +265,8 @@ class FedMinMaxFast(LookAhead):
 class PlayersState:
     """The server's state if its players are not the groups.
 
-    ``sites`` are the numbers of the sites that are its players, out of ``entries``; if all records
-    are one player, there are no weights, and nothing is proved about the worst group.
+    ``sites`` are the players' numbers among ``entries`` sites; if all records are one player, there
+    are none, no weights, and nothing is proved about the worst group.
     """
 
     server: LookAheadState
@@ -288,8 +282,7 @@ class PlayersState:
     def weights(self) -> Tensor:
         """Lambda by site, 0 for a site without rows; empty if all records are one player."""
         weights = torch.zeros(self.entries, dtype=torch.float64)
-        weights[self.sites] = self.server.weights[: self.entries]
-        return weights
+        return weights.index_copy(0, self.sites, self.server.weights[: len(self.sites)])
 
     @property
     def selected(self) -> Tensor:
@@ -333,8 +326,7 @@ class AFLFast(LookAhead):
         sites = torch.tensor(census.occupied)
         lengths = census.row_lengths
         if lengths is not None:
-            # No site's rows are longer than all rows together: that is what is known of its own.
-            # Rounding errors that are bounded by it are still far below any gap.
+            # No site's rows are longer than all rows together, which bounds its rounding errors.
             lengths = torch.full((len(sites),), float(lengths.norm()), dtype=torch.float64)
         counts = torch.diag(census.site_counts[sites])
         players = Census(counts, census.classes, linear=census.linear, row_lengths=lengths)
@@ -364,8 +356,7 @@ class AFLFast(LookAhead):
         curvature = torch.zeros(len(counts), len(replies[0].statistics), dtype=torch.float64)
         for reply in replies:
             player = int(torch.searchsorted(state.sites, reply.site_count.argmax()))
-            gradients[player] = reply.step
-            curvature[player] = reply.statistics
+            gradients[player], curvature[player] = reply.step, reply.statistics
         reported = RiskSums(counts, total.site_loss[state.sites], gradients, curvature)
         return replace(state, server=self.after_round(state.server, reported))
 
@@ -390,14 +381,12 @@ class FedAvgFast(LookAhead):
 
     def init(self, parameters: Tensor, census: Census) -> PlayersState:
         """Return the state before the first round."""
-        counts = census.site_counts[:, None]
-        players = replace(census, counts=counts, minimum_group=0, row_lengths=None)
+        everyone = census.site_counts[:, None]
+        players = replace(census, counts=everyone, minimum_group=0, row_lengths=None)
         server = self.start(parameters, census, players, torch.ones(1, dtype=torch.float64))
         return PlayersState(server, torch.zeros(0, dtype=torch.int64), 0)
 
-    def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
-        """Return the reply for any set of rows."""
-        return self.sums_of_rows(order, site, workspaces)
+    row_sums = LookAhead.sums_of_rows
 
     def update(self, state: PlayersState, total: Sums) -> PlayersState:
         """Pass the sums to the server."""
