@@ -67,7 +67,7 @@ class WorstShare:
 
     def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:
         """Begin with the groups' shares of all rows."""
-        return FedMinMaxState(parameters, census.group_shares, census.group_shares, census.playable)
+        return FedMinMaxState(parameters, census.group_shares, census.group_shares, census.included)
 
     def order(self, state: FedMinMaxState, key: RoundKey) -> Order:
         """Send the model, and mu / rho as the weight of a row."""
@@ -79,7 +79,7 @@ class WorstShare:
 
     def update(self, state: FedMinMaxState, total: Sums) -> FedMinMaxState:
         """Take the step, and fill up the groups; those that were absent keep their weight."""
-        moves = (total.group_count > 0) & state.playable
+        moves = (total.group_count > 0) & state.included
         mass = state.weights[moves].sum()
         order = total.group_risks[moves].argsort(descending=True, stable=True)
         limits = state.group_shares[moves][order]

@@ -143,8 +143,8 @@ def test_a_group_that_is_too_small_is_not_the_worst() -> None:
     lines = [Line(t, (0.4, 0.3, 0.9 + 5.0 / t), (0.9, 0.0, 0.1)) for t in range(1, 501)]
     counts, answer = [80, 10, 10], Iterate.TAIL_AVERAGE
     assert not judge_convergence(lines, counts, WEIGHED, answer=answer).converged
-    playable = [True, True, False]
-    found = judge_convergence(lines, counts, WEIGHED, answer=answer, playable=playable)
+    included = [True, True, False]
+    found = judge_convergence(lines, counts, WEIGHED, answer=answer, included=included)
     assert found.converged
     assert found.risk == pytest.approx(0.4)
     assert found.weights_gap == pytest.approx(0.0, abs=1e-15)

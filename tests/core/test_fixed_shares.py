@@ -22,19 +22,19 @@ games = st.integers(2, 6).flatmap(
 def test_a_plain_game_over_mixed_risks_is_the_game_with_fixed_weights(
     drawn: tuple[list[int], list[bool], list[float], list[float]],
 ) -> None:
-    rows, playable, risks, wishes = (torch.tensor(own) for own in drawn)
+    rows, included, risks, wishes = (torch.tensor(own) for own in drawn)
     shares, r = rows.double() / rows.sum(), risks.double()
-    fixed = FixedShares(shares, playable)
-    chosen = wishes.double()[playable] / wishes.double()[playable].sum()
+    fixed = FixedShares(shares, included)
+    chosen = wishes.double()[included] / wishes.double()[included].sum()
     weights = fixed.weights(chosen)
     assert float(weights.sum()) == pytest.approx(1.0)
-    assert torch.equal(weights[~playable], shares[~playable])
+    assert torch.equal(weights[~included], shares[~included])
     assert fixed.chosen(weights).tolist() == pytest.approx(chosen.tolist())
     assert float(weights @ r) == pytest.approx(float(chosen @ fixed.mix(r)))
-    # The worst that is allowed: all that is free, but for the floor, on the highest playable risk.
-    epsilon = 0.5 * fixed.free / int(playable.sum())
-    allowed = torch.where(playable, epsilon, shares)
-    allowed[playable.nonzero()[int(r[playable].argmax())]] += 1.0 - allowed.sum()
+    # The worst that is allowed: all that is free, but for the floor, on the highest included risk.
+    epsilon = 0.5 * fixed.free / int(included.sum())
+    allowed = torch.where(included, epsilon, shares)
+    allowed[included.nonzero()[int(r[included].argmax())]] += 1.0 - allowed.sum()
     worst = highest_mix(fixed.mix(r), fixed.floor(epsilon))
     assert worst == pytest.approx(float(allowed @ r))
 

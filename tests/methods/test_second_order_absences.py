@@ -238,26 +238,26 @@ def test_a_model_that_was_measured_on_all_rows_is_kept_until_others_are_better()
 
 
 def test_candidates_pass_their_trial_on_enough_rows_of_every_player_that_counts() -> None:
-    counts, playable = torch.tensor([50, 20, 2]), torch.tensor([True, True, False])
+    counts, included = torch.tensor([50, 20, 2]), torch.tensor([True, True, False])
     model, sites = torch.zeros(2), torch.tensor([50, 20, 0])
     start = new_trial(torch.zeros(2), 3, risk=0.6)
     once = start.with_round(2, model, torch.tensor([25.0, 5.0, 9.0]), torch.tensor([50, 19, 0]))
     twice = once.with_round(3, model, torch.tensor([25.0, 5.0, 0.0]), sites)
-    assert not once.is_passed(counts, playable)
-    assert not twice.is_passed(counts, playable)
+    assert not once.is_passed(counts, included)
+    assert not twice.is_passed(counts, included)
     enough = twice.with_round(3, model, torch.tensor([0.0, 0.3, 0.0]), torch.tensor([0, 1, 0]))
-    assert enough.is_passed(counts, playable)
+    assert enough.is_passed(counts, included)
     # The rounds' risks of the first player are now 0.5, 0.5 and 0.8.
     worse = enough.with_round(9, model, torch.tensor([8.0, 0.0, 0.0]), torch.tensor([10, 0, 0]))
-    assert not worse.is_passed(counts, playable)
+    assert not worse.is_passed(counts, included)
 
 
 def test_the_estimate_of_candidates_must_be_better_by_its_standard_error() -> None:
     """Risks 0.4 and 0.7 on rows of equal weight: the mean is 0.55, its standard error 0.15."""
-    counts, playable, rows = torch.tensor([60]), torch.tensor([True]), torch.tensor([120])
+    counts, included, rows = torch.tensor([60]), torch.tensor([True]), torch.tensor([120])
     candidates = new_trial(torch.zeros(2), 1, risk=0.69)
     for model, risk in ((torch.zeros(2), 0.4), (torch.ones(2), 0.7)):
         candidates = candidates.with_round(4, model, risk * rows, rows)
-    assert not candidates.is_passed(counts, playable)
-    assert replace(candidates, risk=0.71).is_passed(counts, playable)
+    assert not candidates.is_passed(counts, included)
+    assert replace(candidates, risk=0.71).is_passed(counts, included)
     assert torch.equal(candidates.mean, torch.full((2,), 0.5))

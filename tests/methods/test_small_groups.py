@@ -111,7 +111,7 @@ def test_merged_groups_are_one_group_from_the_start() -> None:
     )
     assert merged.group_names == ("0", "2", MERGED_NAME)
     assert merged.census.counts.tolist() == [[40, 30, 5], [0, 9, 1]]
-    assert merged.census.playable.tolist() == [True, True, True]
+    assert merged.census.included.tolist() == [True, True, True]
     by_hand = [(x, y, torch.tensor([0, 2, 1, 2])[group]) for x, y, group in problem.sites]
     expected = last(Simulation(problem.model(), brier_loss, by_hand), FedMinMax(), 5)
     assert torch.equal(last(merged, FedMinMax(), 5).members, expected.members)
@@ -122,7 +122,7 @@ def test_a_merged_group_that_is_still_small_does_not_play() -> None:
     merged = Simulation(
         problem.model(), brier_loss, problem.sites, minimum_group=30, small=SmallGroupRule.MERGE
     )
-    assert merged.census.playable.tolist() == [True, True, False]
+    assert merged.census.included.tolist() == [True, True, False]
 
 
 def test_a_name_that_merged_groups_have_is_refused() -> None:
@@ -140,7 +140,7 @@ def test_a_name_that_merged_groups_have_is_refused() -> None:
 
 def test_where_all_are_small_all_play() -> None:
     census = Census(torch.tensor([[5, 3], [2, 9]]), minimum_group=30)
-    assert census.playable.tolist() == [True, True]
+    assert census.included.tolist() == [True, True]
     (note,) = small_group_notes([7, 12], ["a", "b"], 30, SmallGroupRule.BY_SIZE)
     assert note.startswith("every group has fewer than 30 training rows")
 
@@ -190,26 +190,26 @@ def test_the_ascent_is_the_projection_on_what_is_allowed(
     """x is the projection of v on a convex set iff (v - x) . (y - x) <= 0 for all y in the set."""
     rows, risks, rate, seed = drawn
     census = Census(torch.tensor([rows]), minimum_group=60)
-    shares, playable = census.group_shares, census.playable
-    floor = 0.5 * float(shares[playable].sum()) / int(playable.sum())
+    shares, included = census.group_shares, census.included
+    floor = 0.5 * float(shares[included].sum()) / int(included.sum())
     start = shares_within_floor("x", census, floor)
     wanted = start + rate * torch.tensor(risks, dtype=torch.float64)
     found = ascend_on_simplex(
-        start, torch.tensor(risks, dtype=torch.float64), playable, rate=rate, floor=floor
+        start, torch.tensor(risks, dtype=torch.float64), included, rate=rate, floor=floor
     )
-    assert torch.equal(found[~playable], shares[~playable])
+    assert torch.equal(found[~included], shares[~included])
     assert float(found.sum()) == pytest.approx(1.0, abs=1e-12)
-    assert float(found[playable].min()) >= floor - 1e-12
+    assert float(found[included].min()) >= floor - 1e-12
     generator = np.random.default_rng(seed)
-    size = int(playable.sum())
-    spare = float(shares[playable].sum()) - floor * size
+    size = int(included.sum())
+    spare = float(shares[included].sum()) - floor * size
     corners = [*np.eye(size), generator.dirichlet(np.ones(size))]
     for corner in corners:
-        allowed = _with(found, playable, floor + spare * torch.from_numpy(corner))
+        allowed = _with(found, included, floor + spare * torch.from_numpy(corner))
         assert float((wanted - found) @ (allowed - found)) <= 1e-9
 
 
-def _with(weights: Tensor, playable: Tensor, values: Tensor) -> Tensor:
+def _with(weights: Tensor, included: Tensor, values: Tensor) -> Tensor:
     changed = weights.clone()
-    changed[playable] = values
+    changed[included] = values
     return changed

@@ -110,7 +110,7 @@ def simulated_federation(folder: Path, plan: NetworkPlan, *, fused: bool) -> Sim
         validation=[
             (part.examples.x, part.examples.y, part.examples.group) for part in tables.validation
         ],
-        minimum_group=plan.schema.minimum_to_play,
+        minimum_group=plan.schema.minimum_included,
     )
 
 

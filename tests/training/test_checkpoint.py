@@ -201,7 +201,7 @@ def test_a_run_in_which_all_groups_played_does_not_go_on_without_some(tmp_path: 
         PROBLEM.model(), brier_loss, [*PROBLEM.sites, PROBLEM.sites[0]], minimum_group=5
     )
     all_play = Simulation(PROBLEM.model(), brier_loss, [*PROBLEM.sites, PROBLEM.sites[0]])
-    assert with_small.census.playable.tolist() == [True, False]
+    assert with_small.census.included.tolist() == [True, False]
     (done,) = train(all_play, METHOD, rounds=1)
     save_checkpoint(tmp_path, done.progress)
     template = initial_progress(with_small, METHOD)
@@ -211,10 +211,10 @@ def test_a_run_in_which_all_groups_played_does_not_go_on_without_some(tmp_path: 
     save_checkpoint(tmp_path, there.progress)
     again = load_checkpoint(tmp_path, template)
     assert again is not None
-    assert again.progress.state.playable.tolist() == [True, False]
+    assert again.progress.state.included.tolist() == [True, False]
 
 
-@pytest.mark.parametrize("left_out", ["identity.rows", "identity.values", "kept", "state.playable"])
+@pytest.mark.parametrize("left_out", ["identity.rows", "identity.values", "kept", "state.included"])
 def test_a_checkpoint_without_one_of_its_fields_is_refused(left_out: str, tmp_path: Path) -> None:
     """What cannot be compared with this run is not trusted."""
     (done,) = train(PROBLEM.federation(), METHOD, rounds=1)

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from itertools import pairwise
 
-from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule, minimum_to_play
+from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule, minimum_included
 
 DEFAULT_MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 # Those that `fedminmax init` proposes: databases and spreadsheets write some more.
@@ -122,9 +122,9 @@ class Schema:
         return tuple(feature.column for feature in self.features)
 
     @property
-    def minimum_to_play(self) -> int:
+    def minimum_included(self) -> int:
         """How many training rows a group needs before an adversary may choose it."""
-        return minimum_to_play(self.minimum_group_size, self.small_groups)
+        return minimum_included(self.minimum_group_size, self.small_groups)
 
     @property
     def columns(self) -> tuple[str, ...]:

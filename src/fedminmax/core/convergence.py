@@ -120,7 +120,7 @@ def judge_convergence(
     goal: Goal,
     *,
     answer: Iterate | None,
-    playable: Sequence[bool] | None = None,
+    included: Sequence[bool] | None = None,
     left: float | None = None,
 ) -> Convergence:
     """Judge a run by its log, which has every round or an evenly spaced subset.
@@ -131,18 +131,18 @@ def judge_convergence(
         goal: what the method minimises.
         answer: the iterate that it returns; None for a choice or mixture of its own, such as the
             choice by validation rows.
-        playable: which groups are large enough to count as the worst; None for all.
+        included: which groups are large enough to count as the worst; None for all.
         left: the relative improvement of its objective that is still possible, if the method
             knows it.
     """
     last = rounds[-1].round if rounds else 0
     if answer is Iterate.BEST:
         answer = None
-    chosen = [True] * len(rows) if playable is None else playable
+    chosen = [True] * len(rows) if included is None else included
     if left is not None and rounds:
         return _from_known_gap(rounds[-1], left, rows, chosen, goal)
     log = RiskLog(rounds, rows, chosen) if last >= MIN_ROUNDS else None
-    if log is None or not log.playable.any():
+    if log is None or not log.included.any():
         return Convergence(
             converged=False, reason="too few rounds", rounds=last, measure=WORST_GROUP
         )
@@ -166,12 +166,12 @@ def judge_convergence(
 
 
 def _from_known_gap(
-    last: LoggedRound, left: float, rows: Sequence[int], playable: Sequence[bool], goal: Goal
+    last: LoggedRound, left: float, rows: Sequence[int], included: Sequence[bool], goal: Goal
 ) -> Convergence:
     """Judge a run by the gap that its method knows, which beats any estimate from the log."""
     known = [
-        (risk, count, plays)
-        for risk, count, plays in zip(last.risks, rows, playable, strict=True)
+        (risk, count, is_included)
+        for risk, count, is_included in zip(last.risks, rows, included, strict=True)
         if risk is not None and not math.isnan(risk)
     ]
     converged = left <= TOLERANCE
@@ -179,7 +179,7 @@ def _from_known_gap(
     if goal.over_sites:
         return Convergence(converged, reason, rounds=last.round, measure=WORST_SITE, remaining=left)
     if goal.minimax:
-        measure, risk = WORST_GROUP, max((risk for risk, _, plays in known if plays), default=0.0)
+        measure, risk = WORST_GROUP, max((own[0] for own in known if own[2]), default=0.0)
     else:
         total = sum(count for _, count, _ in known)
         measure, risk = MEAN, sum(risk * count for risk, count, _ in known) / max(total, 1)
@@ -292,7 +292,7 @@ def _swings(log: RiskLog, measure: str) -> tuple[float, float]:
     own = log.risks[half]
     if measure == WORST_GROUP:
         # For the group that is worst on average: the worst group may change every round.
-        own = own[:, log.playable]
+        own = own[:, log.included]
         own = own[:, [int(np.nanargmax(mean_known(own)))]]
     own = own[~np.isnan(own).all(axis=1)]
     if len(own) < 2 * BATCHES:
@@ -332,10 +332,10 @@ def _weights_gap(log: RiskLog, goal: Goal) -> float | None:
     if not goal.minimax or goal.weights_floor is None or log.weights.shape != log.risks.shape:
         return None
     # Groups that are too small keep their share; the adversary does not choose them.
-    risks = log.mean_risks(1 / 2, 1)[log.playable]
-    weights = log.weights[log.between(1 / 2, 1)].mean(axis=0)[log.playable]
+    risks = log.mean_risks(1 / 2, 1)[log.included]
+    weights = log.weights[log.between(1 / 2, 1)].mean(axis=0)[log.included]
     floor = goal.weights_floor
-    mass = float(log.rows[log.playable].sum() / log.rows.sum())
+    mass = float(log.rows[log.included].sum() / log.rows.sum())
     best = (mass - floor * len(risks)) * risks.max() + floor * risks.sum()
     return max(0.0, float(best - weights @ risks))
 

@@ -45,20 +45,20 @@ class Judge:
     power: float | None = None
 
     def measure(
-        self, sums: LossSums, rows: Tensor, playable: Tensor, after_round: int
+        self, sums: LossSums, rows: Tensor, included: Tensor, after_round: int
     ) -> ValidationRisk:
         """Return the objective and its standard error, or that it was not measured.
 
         Args:
             sums: the reported losses.
             rows: validation rows of each group over all sites.
-            playable: which groups are large enough for training to count alone.
+            included: which groups are large enough for training to count alone.
             after_round: the round that produced the model.
         """
         if not len(sums.count):
             return NOT_MEASURED
         if self.players is Players.GROUPS:
-            sums, rows = sums, torch.where(playable, rows, 0)
+            sums, rows = sums, torch.where(included, rows, 0)
         elif self.players is Players.SITES and len(sums.by_site):
             # Without all rows, the worst site may be missing.
             if int(sums.count.sum()) != int(rows.sum()):

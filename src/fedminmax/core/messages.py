@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.noise import NoiseLevels
-from fedminmax.core.small_groups import playable_groups
+from fedminmax.core.small_groups import included_groups
 from fedminmax.core.validation import NO_LOSSES, LossSums
 
 
@@ -84,10 +84,10 @@ class Census:
         return self.counts.sum(dim=0).to(torch.float64) / self.counts.sum()
 
     @cached_property
-    def playable(self) -> Tensor:
+    def included(self) -> Tensor:
         """Which groups an adversary may choose [A]; the others keep their share as weight."""
         rows = self.counts.sum(dim=0).tolist()
-        return torch.tensor(playable_groups(rows, self.minimum_group))
+        return torch.tensor(included_groups(rows, self.minimum_group))
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,10 @@ class RiskLog:
     """
 
     def __init__(
-        self, rounds: Sequence[LoggedRound], rows: Sequence[int], playable: Sequence[bool]
+        self, rounds: Sequence[LoggedRound], rows: Sequence[int], included: Sequence[bool]
     ) -> None:
         risks: Risks = np.array([entry.risks for entry in rounds], dtype=np.float64)
-        lines = ~np.isnan(risks[:, np.array(playable, dtype=bool)]).all(axis=1)
+        lines = ~np.isnan(risks[:, np.array(included, dtype=bool)]).all(axis=1)
         self.last = rounds[-1].round
         self.numbers = np.array([entry.round for entry in rounds])[lines]
         self.risks: Risks = risks[lines]
@@ -52,9 +52,9 @@ class RiskLog:
         self.groups = ~np.isnan(means).any(axis=0)
         self.risks = self.risks[:, self.groups]
         self.rows: Risks = np.array(rows, dtype=np.float64)[self.groups]
-        self.playable = np.array(playable, dtype=bool)[self.groups]
+        self.included = np.array(included, dtype=bool)[self.groups]
         # Lines that knew only groups that are skipped now have no risk to compare.
-        lines = ~np.isnan(self.risks[:, self.playable]).all(axis=1)
+        lines = ~np.isnan(self.risks[:, self.included]).all(axis=1)
         self.numbers, self.risks = self.numbers[lines], self.risks[lines]
         self.weights = self.weights[lines]
         self.latest = _filled(self.risks)
@@ -80,7 +80,7 @@ class RiskLog:
         """Return the measured risk, computed from risks by group."""
         known = ~np.isnan(risks)
         if measure == WORST_GROUP:
-            return float(risks[known & self.playable].max())
+            return float(risks[known & self.included].max())
         return float(risks[known] @ self.rows[known] / self.rows[known].sum())
 
 

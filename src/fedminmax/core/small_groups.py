@@ -12,7 +12,7 @@ from enum import Enum
 
 from fedminmax.core.errors import InputError
 
-# Default of tables and estimators; the default of Simulation is 0: all groups play.
+# Default of tables and estimators; the default of Simulation is 0: all groups are included.
 MINIMUM_GROUP = 30
 MERGED_NAME = "merged small groups"
 
@@ -20,8 +20,8 @@ MERGED_NAME = "merged small groups"
 class SmallGroupRule(Enum):
     """How groups with fewer training rows than the minimum are handled.
 
-    BY_SIZE: each has its share of the rows as weight. MERGE: they become one group, which plays if
-    it is large enough. INCLUDE: the minimum is ignored.
+    BY_SIZE: each has its share of the rows as weight. MERGE: they become one group, which is
+    included if it is large enough. INCLUDE: the minimum is ignored.
     """
 
     BY_SIZE = "by_size"
@@ -29,19 +29,19 @@ class SmallGroupRule(Enum):
     INCLUDE = "include"
 
 
-def playable_groups(rows: Sequence[int], minimum: int) -> list[bool]:
+def included_groups(rows: Sequence[int], minimum: int) -> list[bool]:
     """Return which groups have enough training rows for an adversary to choose them.
 
     If all are too small, it may choose any of them.
 
-    >>> playable_groups([100, 2], 30), playable_groups([3, 2], 30)
+    >>> included_groups([100, 2], 30), included_groups([3, 2], 30)
     ([True, False], [True, True])
     """
     enough = [count >= minimum for count in rows]
     return enough if any(enough) else [True] * len(rows)
 
 
-def minimum_to_play(minimum: int, rule: SmallGroupRule) -> int:
+def minimum_included(minimum: int, rule: SmallGroupRule) -> int:
     """Return how many rows a group needs before the adversary may choose it."""
     return 0 if rule is SmallGroupRule.INCLUDE else minimum
 
@@ -77,7 +77,7 @@ def names_after_merging(names: Sequence[str], merged: Sequence[int]) -> tuple[st
 def small_group_notes(
     rows: Sequence[int], names: Sequence[str], minimum: int, rule: SmallGroupRule
 ) -> list[str]:
-    """Return notes on which groups are too small, and what that means; none if all play.
+    """Return notes on which groups are too small, and what that means; none if all are included.
 
     >>> small_group_notes([100, 90, 2], ["a", "b", "c"], 30, SmallGroupRule.BY_SIZE)[0][:66]
     "groups with fewer than 30 training rows: 'c' (2); trained with its"

@@ -19,7 +19,7 @@ from fedminmax.core.exact_sums import exact_sums
 from fedminmax.core.losses import LOSSES_BY_NAME, Loss
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
-from fedminmax.core.small_groups import minimum_to_play, playable_groups
+from fedminmax.core.small_groups import included_groups, minimum_included
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.core.workers import usable_device
 from fedminmax.data.row_groups import RowGroups, group_rows, number_values
@@ -175,14 +175,14 @@ def train_rows(
     outputs_of_rows = outputs_of(trained, rows.x[places.train])
     risks = _risks(loss, outputs_of_rows, torch.tensor(rows.y[places.train]), places)
     names = groups.names
-    least = minimum_to_play(settings.minimum_group, small_rule_of(settings))
-    playable = playable_groups(places.training_counts.tolist(), least)
+    least = minimum_included(settings.minimum_group, small_rule_of(settings))
+    included = included_groups(places.training_counts.tolist(), least)
     convergence = judge_convergence(
         history,
         federation.census.counts.sum(dim=0).tolist(),
         goal_of(method),
         answer=which or done.answer,
-        playable=federation.census.playable.tolist(),
+        included=federation.census.included.tolist(),
         # The method's own estimate is for the model that it chose.
         left=done.remaining if which is None else None,
     )
@@ -192,7 +192,9 @@ def train_rows(
     return Trained(
         trained,
         names,
-        small_groups=tuple(name for name, plays in zip(names, playable, strict=True) if not plays),
+        small_groups=tuple(
+            name for name, is_included in zip(names, included, strict=True) if not is_included
+        ),
         risks_by_group=dict(zip(names, (risks * risk_unit).tolist(), strict=True)),
         group_weights=dict(zip(federation.group_names, weights, strict=False)),
         history=history,

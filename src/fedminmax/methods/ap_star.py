@@ -131,11 +131,11 @@ class APStar:
             return replace(
                 state, parameters=descend(state.parameters, total), fits=after_step(state.fits)
             )
-        playable = state.fits.playable
-        risks, seen = total.group_risks, (total.group_count > 0) & playable
-        judged = self._judge(state, risks[playable]) if torch.equal(seen, playable) else state
+        included = state.fits.included
+        risks, seen = total.group_risks, (total.group_count > 0) & included
+        judged = self._judge(state, risks[included]) if torch.equal(seen, included) else state
         # The risk of a missing group is NaN, for which the comparison is false.
-        behind = (risks >= judged.best_worst_risk) & playable
+        behind = (risks >= judged.best_worst_risk) & included
         return replace(
             judged,
             parameters=next_start(state.parameters, state.fits, warm=self.warm_start),

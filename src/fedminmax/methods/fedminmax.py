@@ -36,13 +36,13 @@ from fedminmax.methods.shared.replies import shares_within_floor, weigh_by_group
 class FedMinMaxState:
     """theta^t, mu^t and the group shares rho that turn mu into importance weights.
 
-    ``playable`` are the groups that the adversary may choose (see ``shared.replies``).
+    ``included`` are the groups that the adversary may choose (see ``shared.replies``).
     """
 
     parameters: Tensor
     weights: Tensor
     group_shares: Tensor
-    playable: Tensor
+    included: Tensor
 
 
 @MethodCard(
@@ -82,7 +82,7 @@ class FedMinMax:
     def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:
         """mu^0 = rho, moved inside the floor if a group is rarer than min_weight."""
         weights = shares_within_floor(self.name, census, self.min_weight)
-        return FedMinMaxState(parameters, weights, census.group_shares, census.playable)
+        return FedMinMaxState(parameters, weights, census.group_shares, census.included)
 
     def order(self, state: FedMinMaxState, key: RoundKey) -> Order:
         """Broadcast theta^{t-1} and w^{t-1} = mu^{t-1} / rho."""
@@ -97,7 +97,7 @@ class FedMinMax:
         weights = ascend_on_simplex(
             state.weights,
             total.group_risks,
-            (total.group_count > 0) & state.playable,
+            (total.group_count > 0) & state.included,
             rate=self.adversary_rate,
             floor=self.min_weight,
         )

@@ -43,7 +43,7 @@ from fedminmax.methods.shared.sampling import (
 
 @dataclass(frozen=True, eq=False)
 class GroupDRFAState:
-    """The model, mu, the shares rho for importance weights, the playable groups, the snapshot.
+    """The model, mu, the shares rho for importance weights, the included groups, the snapshot.
 
     The snapshot has one row while the second request is pending, else none.
     """
@@ -51,7 +51,7 @@ class GroupDRFAState:
     parameters: Tensor
     weights: Tensor
     group_shares: Tensor
-    playable: Tensor
+    included: Tensor
     snapshot: Tensor
 
 
@@ -147,7 +147,7 @@ class GroupDRFA:
         weights = ascend_on_simplex(
             state.weights,
             total.group_risks,
-            (total.group_count > 0) & state.playable,
+            (total.group_count > 0) & state.included,
             rate=self.steps * self.adversary_rate,
             floor=self.min_weight,
         )

@@ -57,7 +57,7 @@ from fedminmax.methods.shared.replies import NO_WEIGHTS, displacement, local_str
 
 @dataclass(frozen=True, eq=False)
 class GroupSCAFFPDState:
-    """theta^r, mu^r, rho, the playable groups, the groups' last losses, c, and the next phase.
+    """theta^r, mu^r, rho, the included groups, the groups' last losses, c, and the next phase.
 
     Between rounds ``phase`` is 0 and ``direction`` is that of the previous round.
     """
@@ -66,7 +66,7 @@ class GroupSCAFFPDState:
     weights: Tensor
     _: KW_ONLY
     group_shares: Tensor
-    playable: Tensor
+    included: Tensor
     last_loss: Tensor
     last_count: Tensor
     direction: Tensor
@@ -210,7 +210,7 @@ class GroupSCAFFPD:
         weights = ascend_on_simplex(
             state.weights,
             risks + self.extrapolation * (risks - before),
-            seen & state.playable,
+            seen & state.included,
             rate=self.adversary_rate,
             floor=self.min_weight,
         )

@@ -53,7 +53,7 @@ class GroupTERMState:
     weights: Tensor
     _: KW_ONLY
     group_shares: Tensor
-    playable: Tensor
+    included: Tensor
     counts: Tensor
     noisy: bool
     ridge: float
@@ -102,7 +102,7 @@ class GroupTERM:
             parameters,
             shares,
             group_shares=shares,
-            playable=census.playable,
+            included=census.included,
             counts=census.counts.sum(dim=0),
             noisy=census.noise is not None,
             ridge=census.linear.ridge if census.linear else 0.0,
@@ -123,7 +123,7 @@ class GroupTERM:
 
         A missing group keeps its weight, and the others share the rest.
         """
-        seen = (total.group_count > 0) & state.playable
+        seen = (total.group_count > 0) & state.included
         weights = state.weights.clone()
         weights[seen] = state.weights[seen].sum() * tilted_weights(
             state.group_shares[seen], total.group_risks[seen], self.tilt
@@ -143,8 +143,8 @@ class GroupTERM:
         """Return J of the model that entered the round; infinite if it is not known exactly."""
         if state.noisy or not torch.equal(total.group_count, state.counts):
             return math.inf
-        plays, shares, risks = state.playable, state.group_shares, total.group_risks
-        mass = shares[plays].sum()
-        tilted = mass * tilted_mean(shares[plays] / mass, risks[plays], self.tilt)
+        included, shares, risks = state.included, state.group_shares, total.group_risks
+        mass = shares[included].sum()
+        tilted = mass * tilted_mean(shares[included] / mass, risks[included], self.tilt)
         penalty = 0.5 * state.ridge * state.parameters.double().square().sum().cpu()
-        return float(tilted + torch.dot(shares[~plays], risks[~plays]) + penalty)
+        return float(tilted + torch.dot(shares[~included], risks[~included]) + penalty)

@@ -181,7 +181,7 @@ class LookAhead:
 
         ``players`` is the census with the server's players for groups.
         """
-        counts, playable = players.counts.sum(dim=0), players.playable
+        counts, included = players.counts.sum(dim=0), players.included
         linear = self.with_curvature(census.linear, groups=census.groups, sites=census.sites)
         if census.noise is not None:
             if linear is not None:
@@ -193,14 +193,14 @@ class LookAhead:
         if linear is not None:
             size = row_size(players, linear, linear_rows_per_chunk(linear))
             return start_second_order(
-                parameters, linear, weights=weights, counts=counts, playable=playable, size=size
+                parameters, linear, weights=weights, counts=counts, included=included, size=size
             )
         return start_first_order(
             parameters,
             ridge=0.0 if census.linear is None else census.linear.ridge,
             weights=weights,
             counts=counts,
-            playable=playable,
+            included=included,
             rate=self.learning_rate,
         )
 

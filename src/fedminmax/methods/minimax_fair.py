@@ -247,7 +247,7 @@ class RelaxedMinimaxFair:
         """Update nu by the violations r_a - gamma, with eta_t."""
         rate = self.adversary_rate / math.sqrt(state.fits.done + 1)
         moved = (state.multipliers + rate * (total.group_risks - self.gamma)).clamp(min=0.0)
-        seen = (total.group_count > 0) & state.fits.playable
+        seen = (total.group_count > 0) & state.fits.included
         return torch.where(seen, moved, state.multipliers)
 
     def _count_stalled(self, state: RelaxedMinimaxFairState, risk: float) -> int:
@@ -271,6 +271,6 @@ def _weighted_risk(state: RelaxedMinimaxFairState, total: Sums) -> float:
     """Return sum_a p_a r_a minus the small groups' part; infinite if a group was missing."""
     if not bool((total.group_count > 0).all()):
         return math.inf
-    playable, weights = state.fits.playable, state.weights
-    signed = torch.where(playable, weights, -weights)
-    return float(torch.dot(signed, total.group_risks) / weights[playable].sum())
+    included, weights = state.fits.included, state.weights
+    signed = torch.where(included, weights, -weights)
+    return float(torch.dot(signed, total.group_risks) / weights[included].sum())

@@ -79,11 +79,11 @@ class OracleMinimax:
         return weigh_by_group(order, sites, counts)
 
     def update(self, state: HedgedFitsState, total: Sums) -> HedgedFitsState:
-        """Continue the fit, or end it and update the A playable groups' weights with eta."""
+        """Continue the fit, or end it and update the A included groups' weights with eta."""
         return hedge(
             state,
             total,
-            rate=math.sqrt(math.log(int(state.fits.playable.sum())) / (2 * self.fits)),
+            rate=math.sqrt(math.log(int(state.fits.included.sum())) / (2 * self.fits)),
             fit_rounds=self.fit_rounds,
             warm_start=self.warm_start,
         )

@@ -88,10 +88,10 @@ class TableRun:
         """Judge whether these rounds converged; ``answer`` is an iterate or the method's choice."""
         rows = [sum(column) for column in zip(*census.train, strict=True)]
         iterate = None if answer == CHOSEN else self.iterate
-        playable = [group not in census.small_groups for group in census.groups]
+        included = [group not in census.small_groups for group in census.groups]
         left = rounds[-1].remaining if rounds else None
         found = judge_convergence(
-            rounds, rows, goal_of(self.method), answer=iterate, playable=playable, left=left
+            rounds, rows, goal_of(self.method), answer=iterate, included=included, left=left
         )
         if validation is None or not validation.exhausts(self.patience):
             return found
@@ -142,7 +142,7 @@ def federate(
             group_names=tables.group_names,
             validation=validation,
             ridge=config.model.ridge,
-            minimum_group=config.schema.minimum_to_play,
+            minimum_group=config.schema.minimum_included,
             seed=config.seed,
             privacy=config.promise,
             noise_key=noise_key,

@@ -172,7 +172,7 @@ def _result(
         federation.census.counts.sum(dim=0).tolist(),
         goal_of(plan.method),
         answer=shown if chosen is None else None,
-        playable=federation.census.playable.tolist(),
+        included=federation.census.included.tolist(),
         left=left,
     )
     return RunResult(

@@ -107,7 +107,7 @@ def one_round_bound(
     """Return what the sums over all rows prove about a model with a ridge and a convex loss."""
     point, ridge = structure.to_free(parameters.cpu()), structure.ridge
     counts = census.counts.sum(dim=0)
-    fixed = FixedShares(counts.double() / counts.sum(), census.playable)
+    fixed = FixedShares(counts.double() / counts.sum(), census.included)
     penalty = 0.5 * ridge * float(point @ point)
     risks = fixed.mix(total.group_loss / counts + penalty)
     gradients = structure.to_free(total.step.reshape(len(counts), -1)) / counts[:, None]

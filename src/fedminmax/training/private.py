@@ -143,8 +143,8 @@ def noisy_census(
 ) -> Census:
     """Return what the server knows from noisy sums, beside what no row decides (``known``)."""
     whole, linear = whole_counts(counts), known.linear
-    # Where noise would rule in all groups, the largest one alone plays: that is the mean risk.
-    needed = mechanism.rows_to_play(linear.free_numbers if linear else parameters)
+    # Where noise would rule in all groups, only the largest one is included: that is the mean risk.
+    needed = mechanism.rows_to_include(linear.free_numbers if linear else parameters)
     return replace(
         known,
         counts=whole.unsqueeze(0),

@@ -123,7 +123,7 @@ def identity_of(federation: Federation) -> RunIdentity:
         groups=_digest(federation.group_names),
         model=_digest(_model_of(federation)),
         rows=_digest((census.counts.tolist(), census.classes, federation.validation_rows.tolist())),
-        small_groups=_digest(census.playable.tolist()),
+        small_groups=_digest(census.included.tolist()),
         values=as_text(census.value_marks),
     )
 

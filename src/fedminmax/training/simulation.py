@@ -20,7 +20,7 @@ from fedminmax.core.noise import ClippedRows
 from fedminmax.core.one_step import evaluation_losses
 from fedminmax.core.privacy.mechanism import Mechanism, Privacy
 from fedminmax.core.randomness import Purpose, globally_seeded
-from fedminmax.core.small_groups import SmallGroupRule, minimum_to_play
+from fedminmax.core.small_groups import SmallGroupRule, minimum_included
 from fedminmax.core.task import (
     Task,
     check_fit,
@@ -150,7 +150,7 @@ class Simulation:
                         check_fit(self._task, examples, f"{whose}site {number}")
             check_recomputed(model, self._task.model)
             classes = classes_of(self._task, largest)
-            least = minimum_to_play(minimum_group, small)
+            least = minimum_included(minimum_group, small)
             linear = self._workspaces[0].linear
             self._census = census_of(rows, classes, linear, least)
             if privacy is not None:

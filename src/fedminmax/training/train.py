@@ -46,7 +46,7 @@ class Round(Generic[StateT]):
     output: Iterate
     federation: Federation = field(repr=False)
     group_names: tuple[str, ...]
-    playable: Tensor
+    included: Tensor
 
     @property
     def risks(self) -> Tensor:
@@ -73,7 +73,7 @@ class Round(Generic[StateT]):
 
     @property
     def _judged_risks(self) -> Tensor:
-        return torch.where(self.playable & (self.total.group_count > 0), self.risks, -math.inf)
+        return torch.where(self.included & (self.total.group_count > 0), self.risks, -math.inf)
 
     @property
     def validation_risks(self) -> Tensor:
@@ -277,7 +277,7 @@ def _rounds(
             output=output,
             federation=federation,
             group_names=federation.group_names,
-            playable=census.playable,
+            included=census.included,
         )
 
 
@@ -295,10 +295,10 @@ def _judged(
     sums: LossSums,
 ) -> Iterates:
     """Judge the model that entered a round by the losses on validation rows, if there are any."""
-    rows, playable = federation.validation_rows, federation.census.playable
+    rows, included = federation.validation_rows, federation.census.included
     if not len(rows):
         return progress.iterates
-    found = judge_of(method).measure(sums, rows, playable, progress.round)
+    found = judge_of(method).measure(sums, rows, included, progress.round)
     return progress.iterates.considered(parameters, found)
 
 

@@ -89,7 +89,7 @@ def test_the_rows_of_merged_groups_are_those_of_their_sites(tmp_path: Path) -> N
     plan = plan_of(config, [PlannedRun("fedminmax", {}, 1)])
     agreement = agree(plan, PlainSites(plan, DirectTransport(tmp_path)), tmp_path / "run")
     assert agreement.census.counts[:, -1].tolist() == [9, 3, 0]
-    assert agreement.census.playable.tolist() == [True] * 4
+    assert agreement.census.included.tolist() == [True] * 4
     kept = read_agreement(tmp_path / "run" / AGREEMENT_FILE)
     assert kept is not None
     assert kept.encoding == agreement.encoding

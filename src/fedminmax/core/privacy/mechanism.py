@@ -52,9 +52,9 @@ ROWS_OF_SITE = 1000
 CROSS_ENTROPY_CAP, SQUARED_ERROR_CAP = 4.0, 4.0
 # The gradient of a squared error that is one deviation off, per unit of length of the row.
 SLOPE_OF_DEVIATION = 2.0
-# A group plays if the noise of its mean gradient is no longer than this share of the clip: with
-# more, an adversary chooses groups for their noise (see experiments/privacy).
-MAX_NOISE_TO_PLAY = 1.0 / 16.0
+# A group is included if the noise of its mean gradient is no longer than this share of the clip:
+# with more, an adversary chooses groups for their noise (see experiments/privacy).
+MAX_NOISE_IF_INCLUDED = 1.0 / 16.0
 # Of the steepest gradient of a typical row: chosen on Adult, see experiments/privacy.
 SHARE_OF_STEEPEST = 0.7
 # Of networks, whose gradients have no typical length.
@@ -203,13 +203,13 @@ class Mechanism:
         """One site's deviation, per unit of that which must be left of the sum."""
         return 1.0 / math.sqrt(self.sites - self.privacy.colluding)
 
-    def rows_to_play(self, numbers: int) -> int:
+    def rows_to_include(self, numbers: int) -> int:
         """Return the rows that a group needs for an adversary to choose it.
 
         ``numbers`` is how many of a gradient's numbers matter.
         """
         length = self.levels.gradient * math.sqrt(numbers)
-        return math.ceil(length / (MAX_NOISE_TO_PLAY * self.privacy.clip))
+        return math.ceil(length / (MAX_NOISE_IF_INCLUDED * self.privacy.clip))
 
     def noise(self, label: str, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Return the sum of all sites' noise for two blocks with sensitivities 1."""

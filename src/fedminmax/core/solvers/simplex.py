@@ -265,39 +265,39 @@ class FixedShares:
     """
 
     shares: Tensor
-    playable: Tensor
+    included: Tensor
 
     @property
     def free(self) -> float:
         """The weight that the adversary may distribute."""
-        return 1.0 - float(self.shares[~self.playable].sum())
+        return 1.0 - float(self.shares[~self.included].sum())
 
     def mix(self, values: Tensor) -> Tensor:
-        """Return M values: one row per playable player, of risks or anything linear in them.
+        """Return M values: one row per included player, of risks or anything linear in them.
 
         >>> shares = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
         >>> fixed = FixedShares(shares, torch.tensor([True, True, False]))
         >>> fixed.mix(torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)).tolist()
         [1.75, 2.5]
         """
-        if bool(self.playable.all()):
+        if bool(self.included.all()):
             return values
-        small = self.shares[~self.playable].to(values)
-        fixed: Tensor = torch.tensordot(small, values[~self.playable], dims=1)
-        return self.free * values[self.playable] + fixed
+        small = self.shares[~self.included].to(values)
+        fixed: Tensor = torch.tensordot(small, values[~self.included], dims=1)
+        return self.free * values[self.included] + fixed
 
     def floor(self, epsilon: float) -> float:
-        """Return the minimum nu of a playable player."""
+        """Return the minimum nu of a included player."""
         return epsilon / self.free
 
     def chosen(self, weights: Tensor) -> Tensor:
         """Return nu for these weights mu."""
-        return weights[self.playable] / self.free
+        return weights[self.included] / self.free
 
     def weights(self, chosen: Tensor) -> Tensor:
         """Return mu = M' nu."""
         weights = self.shares.clone()
-        weights[self.playable] = self.free * chosen
+        weights[self.included] = self.free * chosen
         return weights
 
 

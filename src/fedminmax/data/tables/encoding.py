@@ -22,7 +22,7 @@ from fedminmax.config.schema import Feature, Kind, Schema
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import ExactSums
-from fedminmax.core.small_groups import groups_to_merge, playable_groups
+from fedminmax.core.small_groups import groups_to_merge, included_groups
 from fedminmax.data.splines import KNOTS, largest_squares
 from fedminmax.data.tables.groups import (
     GroupKey,
@@ -187,9 +187,11 @@ def _merged(
 
 
 def _small(encoding: Encoding, total: SiteSummary) -> tuple[GroupKey, ...]:
-    least = encoding.schema.minimum_to_play
-    playable = playable_groups(encoding.count(total.group_counts), least)
-    return tuple(key for key, plays in zip(encoding.groups, playable, strict=True) if not plays)
+    least = encoding.schema.minimum_included
+    included = included_groups(encoding.count(total.group_counts), least)
+    return tuple(
+        key for key, is_included in zip(encoding.groups, included, strict=True) if not is_included
+    )
 
 
 def _encoded(feature: Feature, total: SiteSummary) -> EncodedQuantity | EncodedCategory:

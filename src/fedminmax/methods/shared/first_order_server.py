@@ -111,7 +111,7 @@ def start_first_order(
     ridge: float,
     weights: Tensor,
     counts: Tensor,
-    playable: Tensor,
+    included: Tensor,
     rate: float,
 ) -> FirstOrderState:
     """Nothing is known yet: the first round collects the sums of the initial model."""
@@ -122,7 +122,7 @@ def start_first_order(
         best=parameters,
         ridge=ridge,
         counts=counts,
-        fixed=FixedShares(counts.double() / counts.sum(), playable),
+        fixed=FixedShares(counts.double() / counts.sum(), included),
         risks=torch.zeros(len(counts), dtype=torch.float64),
         slopes=slopes,
         slope_sums=slopes,

@@ -35,12 +35,12 @@ from fedminmax.methods.shared.checks import check_rate, check_whole
 class Fits:
     """The progress of the fits: gradient steps of the current one, and how many are done.
 
-    ``playable`` are the groups whose weights may change (see ``shared.replies``).
+    ``included`` are the groups whose weights may change (see ``shared.replies``).
     """
 
     start: Tensor
     group_shares: Tensor
-    playable: Tensor
+    included: Tensor
     steps: int
     done: int
 
@@ -53,7 +53,7 @@ def check_fits(method: str, learning_rate: float | None, fit_rounds: int) -> Non
 
 def initial_fits(parameters: Tensor, census: Census) -> Fits:
     """Return the progress before the first step of the first fit."""
-    return Fits(parameters, census.group_shares, census.playable, steps=0, done=0)
+    return Fits(parameters, census.group_shares, census.included, steps=0, done=0)
 
 
 def order_step(key: RoundKey, parameters: Tensor, weights: Tensor, fits: Fits) -> Order:
@@ -134,7 +134,7 @@ def hedge(
         exponentiate(
             state.weights,
             total.group_risks,
-            (total.group_count > 0) & state.fits.playable,
+            (total.group_count > 0) & state.fits.included,
             rate,
         ),
         after_fit(state.fits),

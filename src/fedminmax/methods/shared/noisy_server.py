@@ -106,7 +106,7 @@ def start_noisy(
         last=new(length),
         structure=linear,
         counts=counts,
-        fixed=FixedShares(rows / rows.sum(), census.playable),
+        fixed=FixedShares(rows / rows.sum(), census.included),
         risks=new(len(counts)),
         slope_sums=new(len(counts), length),
         inverse=_inverse_metric(linear, census.moment, noise, float(rows.sum())),
@@ -170,7 +170,7 @@ def _step(state: NoisyState, point: Tensor, min_weight: float) -> NoisyState:
     trace = float(_scaled(state, torch.ones_like(mixed[:1])).sum())
     if linear is not None:
         trace = float(state.inverse.diagonal().sum()) * (len(point) // linear.columns)
-    variance = share * trace * (fixed.free * state.deviation[fixed.playable]).square()
+    variance = share * trace * (fixed.free * state.deviation[fixed.included]).square()
     products = scaled @ mixed.T
     values, vectors = torch.linalg.eigh(0.5 * (products + products.T) - torch.diag(variance))
     products = (vectors * values.clamp(min=0.0)) @ vectors.T

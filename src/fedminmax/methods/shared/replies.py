@@ -65,21 +65,21 @@ def local_stream(order: Order, site: SiteData) -> torch.Generator:
 
 
 def shares_within_floor(method: str, census: Census, min_weight: float) -> Tensor:
-    """Return rho, moved inside the floor if a playable group is rarer than min_weight."""
-    playable, shares = census.playable, census.group_shares
-    free = float(shares[playable].sum())
-    check_floor(method, min_weight, int(playable.sum()), "groups", free)
+    """Return rho, moved inside the floor if a included group is rarer than min_weight."""
+    included, shares = census.included, census.group_shares
+    free = float(shares[included].sum())
+    check_floor(method, min_weight, int(included.sum()), "groups", free)
     if min_weight == 0:
         return shares
     weights = shares.clone()
-    weights[playable] = project_on_simplex(shares[playable], floor=min_weight, total=free)
+    weights[included] = project_on_simplex(shares[included], floor=min_weight, total=free)
     return weights
 
 
 def uniform_weights(census: Census) -> Tensor:
-    """Return equal weights for all playable groups; the small ones have their share."""
-    playable, shares = census.playable, census.group_shares
-    return torch.where(playable, (1.0 - shares[~playable].sum()) / playable.sum(), shares)
+    """Return equal weights for all included groups; the small ones have their share."""
+    included, shares = census.included, census.group_shares
+    return torch.where(included, (1.0 - shares[~included].sum()) / included.sum(), shares)
 
 
 def weigh_by_group(order: Order, sites: Tensor, counts: Tensor) -> RowWeights:

@@ -134,9 +134,9 @@ def _tried_out(state: SecondOrderState, tried: SecondOrderState, reported: RiskS
     the start, or zeros where these are known to be better. Quadratic risks tell its risk on all
     rows that were seen.
     """
-    playable = state.fixed.playable & (reported.counts > 0)
+    included = state.fixed.included & (reported.counts > 0)
     if state.rounds == 0:
-        risks = reported.losses[playable] / reported.counts[playable]
+        risks = reported.losses[included] / reported.counts[included]
         risk, nothing = float(risks.max()) if len(risks) else math.inf, state.structure.risk_at_zero
         start = torch.zeros_like(state.parameters) if nothing < risk else state.parameters
         return new_trial(start, len(state.counts), min(risk, nothing))
@@ -144,12 +144,12 @@ def _tried_out(state: SecondOrderState, tried: SecondOrderState, reported: RiskS
     if state.is_exact:
         point = state.structure.to_free(state.best)
         risks = state.risks - 0.5 * state.structure.ridge * point @ point
-        trial = new_trial(state.best, len(risks), float(risks[state.fixed.playable].max()))
+        trial = new_trial(state.best, len(risks), float(risks[state.fixed.included].max()))
     elif state.structure.is_quadratic:
         point, now = (state.structure.to_free(own) for own in (trial.kept, tried.parameters))
         risks = _quadratics(tried).moved(point - now).values
         risks = risks - 0.5 * state.structure.ridge * point @ point
-        trial = replace(trial, risk=float(risks[state.fixed.playable].max()))
+        trial = replace(trial, risk=float(risks[state.fixed.included].max()))
     number = state.rounds + 1
     return trial.with_round(number, state.parameters, reported.losses, reported.counts)
 

@@ -124,7 +124,7 @@ class SecondOrderState:
         While sites are missing, it is the mean of the candidates, if they passed their trial.
         """
         if not self.is_exact:
-            passed = self.trial.is_passed(self.counts, self.fixed.playable)
+            passed = self.trial.is_passed(self.counts, self.fixed.included)
             return (self.trial.mean if passed else self.trial.kept).unsqueeze(0)
         known = self.structure.is_quadratic and self.rounds > 0
         return (self.parameters if known else self.best).unsqueeze(0)
@@ -141,7 +141,7 @@ def start_second_order(
     *,
     weights: Tensor,
     counts: Tensor,
-    playable: Tensor,
+    included: Tensor,
     size: RowSize,
 ) -> SecondOrderState:
     """Nothing is known yet: the first round collects the sums of the initial model."""
@@ -155,7 +155,7 @@ def start_second_order(
         best=start,
         structure=structure,
         counts=counts,
-        fixed=FixedShares(counts.double() / counts.sum(), playable),
+        fixed=FixedShares(counts.double() / counts.sum(), included),
         size=size,
         risks=new(players),
         slopes=new(players, numbers),

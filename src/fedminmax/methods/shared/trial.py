@@ -56,15 +56,15 @@ class Trial:
             rounds=self.rounds + (counts > 0),
         )
 
-    def is_passed(self, counts: Tensor, playable: Tensor) -> bool:
+    def is_passed(self, counts: Tensor, included: Tensor) -> bool:
         """Return whether the candidates' mean is better for all players that count."""
-        if not bool((self.measured >= MIN_MEASUREMENTS * counts)[playable].all()):
+        if not bool((self.measured >= MIN_MEASUREMENTS * counts)[included].all()):
             return False
         risks = self.losses / self.rows
         of_losses, of_both, of_rows = self.products
         deviations = (of_losses - 2.0 * risks * of_both + risks**2 * of_rows).clamp(min=0.0)
         errors = (deviations * self.rounds / (self.rounds - 1.0)).sqrt() / self.rows
-        return float((risks + errors)[playable].max()) < self.risk
+        return float((risks + errors)[included].max()) < self.risk
 
     @property
     def mean(self) -> Tensor:

@@ -242,7 +242,7 @@ class NoisyCensus:
             torch.ones(1, groups, dtype=torch.int64),
             len(self._plan.schema.target.classes),
             linear=linear_structure_of(task),
-            minimum_group=self._plan.schema.minimum_to_play,
+            minimum_group=self._plan.schema.minimum_included,
         )
         return noisy_census(
             self._mechanism,
@@ -348,9 +348,9 @@ def _drop_mismatches(
 def _check_small_groups(
     plan: NetworkPlan, encoding: Encoding, summaries: Mapping[str, SiteSummary]
 ) -> None:
-    """Stop before the first round if a group that plays has so few rows that they would dominate.
+    """Stop before the first round if an included group has so few rows that they would dominate.
 
-    Groups that the configuration treats as small do not play.
+    Groups that the configuration treats as small are not included.
     """
     least = plan.site_rules.abort_below
     counts = {site: encoding.count(own.group_counts) for site, own in summaries.items()}

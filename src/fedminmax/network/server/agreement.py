@@ -56,7 +56,7 @@ class Agreed:
     def census(self, sites: Sequence[str]) -> Census:
         """Return the census of these sites."""
         schema = self.encoding.schema
-        classes, least = len(schema.target.classes), schema.minimum_to_play
+        classes, least = len(schema.target.classes), schema.minimum_included
         return Census(self.rows(sites), classes, minimum_group=least)
 
 
