@@ -179,7 +179,7 @@ def training_rounds(
             trained.append(None)
             if not finished:
                 left = deadline - time.monotonic()
-                done = yield from _train_run(training, run, left, certified=certified)
+                done = yield from _train_run(training, run, left, stack, certified=certified)
                 if done is None:
                     return
                 trained[-1] = done
@@ -193,9 +193,12 @@ def training_rounds(
 
 
 def _train_run(
-    training: TableTraining, run: TableRun, seconds: float, *, certified: bool
+    training: TableTraining, run: TableRun, seconds: float, stack: ExitStack, *, certified: bool
 ) -> Generator[tuple[TableRun, RunSoFar[Any]], None, FinishedRun | None]:
-    """Yield each round up to the run's last one; return the run if it is finished."""
+    """Yield each round up to the run's last one; return the run if it is finished.
+
+    The ``stack`` closes the further destinations for rounds, after the results are written.
+    """
     config, tables = training.config, training.tables
     write_json(run.folder / PLANNED_FILE, record_as_json(_planned(training, run)))
     rounds = resume_run(
@@ -210,8 +213,7 @@ def _train_run(
         seconds=seconds,
         unit=tables.encoding.risk_unit,
     )
-    with ExitStack() as stack:
-        stack.enter_context(closing(rounds))
+    with closing(rounds):
         so_far = next(rounds)
         yield run, so_far
         sinks = list(_further_sinks(training, run, so_far.round, stack))

@@ -262,7 +262,7 @@ class Simulation:
         """Send the order to these sites; ``kept`` is all sites' private state, one row each."""
         with self._alone():
             if self._hidden is not None:
-                return Replies(self._hidden_total(self._hidden, method, order))
+                return Replies(self._hidden_total(self._hidden, method, order), kept=kept)
             each: tuple[Sums, ...] = ()
             now = kept
             if needs_each_reply(method):
