@@ -21,9 +21,8 @@ from fedminmax.cli.options import overrides_of
 from fedminmax.cli.terminal import Display, display, highest_risks, say
 from fedminmax.cli.trained import print_trained
 from fedminmax.config.read import TableConfig, read_config
-from fedminmax.core.bound_text import upper_text
 from fedminmax.core.errors import InputError
-from fedminmax.core.text import counted
+from fedminmax.core.text import counted, upper_text
 from fedminmax.findings.privacy import WITHOUT_AGGREGATION, guarantee_words, with_aggregation
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS

@@ -171,7 +171,7 @@ def _show_risks(
     from rich.markup import escape
 
     from fedminmax.cli.terminal import highest_risks
-    from fedminmax.core.bound_text import upper_text
+    from fedminmax.core.text import upper_text
 
     risks = zip(groups, record.risks, strict=True)
     highest = highest_risks((name, risk) for name, risk in risks if name not in small)

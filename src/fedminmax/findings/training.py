@@ -4,10 +4,9 @@ A certificate bounds the worst group's (or site's) training risk from below. Bou
 outwards, so that they are true as printed.
 """
 
-from fedminmax.core.bound_text import bounds_text, upper_percent, upper_text
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.text import counted, listed
+from fedminmax.core.text import bounds_text, counted, listed, upper_percent, upper_text
 from fedminmax.findings.convergence import MIN_SHOWN
 from fedminmax.findings.records import Results, RiskAfterRound
 from fedminmax.findings.text import LOSS_NAMES, PLUS_MINUS, percent, size_text

@@ -9,9 +9,8 @@ import math
 import time
 from dataclasses import dataclass, replace
 
-from fedminmax.core.bound_text import bounds_text, upper_percent
 from fedminmax.core.privacy.mechanism import Privacy
-from fedminmax.core.text import counted, duration_text, listed
+from fedminmax.core.text import bounds_text, counted, duration_text, listed, upper_percent
 from fedminmax.findings.groups import Fact
 from fedminmax.findings.privacy import (
     WITHOUT_AGGREGATION,

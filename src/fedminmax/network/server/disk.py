@@ -5,6 +5,7 @@ own files (logs, results, the state of each job) are on the same disk. So a run 
 and frees it before it writes its outcome. The messages about a full disk are here, too.
 
 The folder is locked because a job that was lost may still be ending when the next one begins.
+Records are files of JSON: a damaged one is said to be so, in one line.
 """
 
 import errno
@@ -13,10 +14,14 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import held
+from fedminmax.core.files import held, write_text
 
+RecordT = TypeVar("RecordT")
 RESERVE_FILE = "reserve"
 RESERVE_BYTES = 4 * 2**20
 # Space for what the engine writes at the end of a job besides the results: logs and job state.
@@ -79,3 +84,23 @@ def run_lock(folder: Path, seconds: float = SECONDS_TO_WAIT) -> Iterator[None]:
                 f"another job writes to {folder}; stop it, or give this run another name"
             )
         yield
+
+
+def read_record(path: Path, kind: type[RecordT], advice: str) -> RecordT | None:
+    """Read a record; None if there is no such file.
+
+    Raises:
+        InputError: the file is damaged; ``advice`` says what to do.
+    """
+    if not path.exists():
+        return None
+    try:
+        return TypeAdapter(kind).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; {advice}") from error
+
+
+def write_record(path: Path, record: object) -> None:
+    """Write a record, in full or not at all."""
+    content = TypeAdapter(type(record)).dump_json(record, indent=2).decode()
+    write_text(path, content + "\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedminmax.core.json_log import JsonLog
-from fedminmax.core.records import read_record, write_record
+from fedminmax.network.server.disk import read_record, write_record
 from fedminmax.network.wire.endpoints import Question
 
 MASKED_FILE = "masked.json"

@@ -15,7 +15,6 @@ from torch import Tensor
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.records import read_record, write_record
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.method import lets_sites_keep
 from fedminmax.network.server.agree import agree
@@ -25,8 +24,10 @@ from fedminmax.network.server.disk import (
     MAX_REASON,
     cannot_save,
     check_space_for_copy,
+    read_record,
     reserve_space,
     run_lock,
+    write_record,
 )
 from fedminmax.network.server.log import read_last_rounds, with_notes
 from fedminmax.network.server.masked_sites import MaskedSites

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedminmax.core.bound_text import bounds_text, lower_text, upper_percent, upper_text
+from fedminmax.core.text import bounds_text, lower_text, upper_percent, upper_text
 
 numbers = st.floats(-1e9, 1e9).filter(lambda own: own == 0 or abs(own) > 1e-12)
 
