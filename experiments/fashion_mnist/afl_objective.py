@@ -48,7 +48,7 @@ class WorstSite:
 
 def config_of_long_runs() -> StudyConfig:
     """Return the configuration of AFL's long runs."""
-    content = json.loads((AFL_RUNS / "config.json").read_text())
+    content = json.loads((AFL_RUNS / "results.json").read_text())["config"]
     return StudyConfig(
         content["rows"],
         content["sites"],

@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="results folder, for its configuration")
     parser.add_argument("--rows", type=int, help="ask for another number of rows")
     options = parser.parse_args()
-    content = json.loads((options.folder / "config.json").read_text())
+    content = json.loads((options.folder / "results.json").read_text())["config"]
     config = StudyConfig(
         options.rows or content["rows"],
         content["sites"],
