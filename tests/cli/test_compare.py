@@ -45,13 +45,15 @@ def test_the_table_has_what_the_methods_returned(tmp_path: Path) -> None:
     for row in content["rows"]:
         assert row["seeds"] == 2
         assert row["worst"]["mean"] >= row["mean"]["mean"] >= row["best"]["mean"] > 0.1
-        assert row["gap"]["mean"] == pytest.approx(row["worst"]["mean"] - row["best"]["mean"])
+        assert row["difference"]["mean"] == pytest.approx(
+            row["worst"]["mean"] - row["best"]["mean"]
+        )
     by_method = {(row["setting"], row["method"]): row for row in content["rows"]}
     assert by_method["ESG", "fedminmax"]["gradient_evaluations"] == 40 * 400
     assert by_method["ESG", "fedavg"]["gradient_evaluations"] == 3 * 2 * 400
     assert by_method["ESG", "ditto"]["gradient_evaluations"] == 2 * 3 * 2 * 400
     # A model of x alone answers 1 equally often in both groups, which x does not depend on.
-    assert by_method["ESG", "fedavg"]["parity_gap"]["mean"] == 0.0
+    assert by_method["ESG", "fedavg"]["parity_difference"]["mean"] == 0.0
     folder = tmp_path / "runs/compare-synthetic"
     assert (folder / "risks.png").read_bytes().startswith(b"\x89PNG")
     picture = (folder / "risks.svg").read_text()

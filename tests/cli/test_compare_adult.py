@@ -34,7 +34,7 @@ def test_the_default_table_has_centralized_minmax_once(tmp_path: Path) -> None:
         assert worst == pytest.approx([worst[0]] * settings, abs=1e-5)
     assert len(by_line["PSG", "afl"]["risks"]) == 10
     assert "Male / Asian-Pac-Islander" in by_line["PSG", "afl"]["risks"]
-    assert by_line["PSG", "afl"]["opportunity_gap"]["mean"] >= 0.0
+    assert by_line["PSG", "afl"]["opportunity_difference"]["mean"] >= 0.0
 
 
 def test_quick_is_shorter_and_words_of_the_user_count_more(tmp_path: Path) -> None:

@@ -68,6 +68,6 @@ def test_metrics_have_these_intervals() -> None:
     assert worst.low < own.low
     accuracy = metric_by_group("accuracy", groups, 0.95)
     assert accuracy.worst == lowest_mean(list(groups.values()), Bounds(0.0, 1.0))
-    assert risk.gap == gap_of_means(list(groups.values()), ZERO_TO_TWO)
+    assert risk.difference == gap_of_means(list(groups.values()), ZERO_TO_TWO)
     rate = metric_by_group("selection_rate", groups, 0.95)
     assert (rate.worst_group, rate.worst) == (None, None)

@@ -66,7 +66,7 @@ def test_values_are_those_of_other_libraries(metric: str, function: Any) -> None
         name: function(Y[group_of_row == name], PREDICTED[group_of_row == name]) for name in "abc"
     }
     assert {name: one.value for name, one in found.by_group.items()} == pytest.approx(values)
-    assert found.gap.value == pytest.approx(max(values.values()) - min(values.values()))
+    assert found.difference.value == pytest.approx(max(values.values()) - min(values.values()))
 
 
 def test_the_worst_group_is_the_one_that_fares_worst() -> None:
@@ -90,7 +90,7 @@ def test_intervals_surround_their_values() -> None:
 
     for metric in FOUND.metrics.values():
         check(metric.overall)
-        check(metric.gap)
+        check(metric.difference)
         for estimate in metric.by_group.values():
             check(estimate)
         widths = {name: one.high - one.low for name, one in metric.by_group.items()}
@@ -115,7 +115,7 @@ def test_groups_of_few_rows_are_neither_worst_nor_in_the_gap() -> None:
     )
     accuracy = found.metrics["accuracy"]
     assert accuracy.worst_group == "b"
-    assert accuracy.gap.value == pytest.approx(0.5)
+    assert accuracy.difference.value == pytest.approx(0.5)
     assert accuracy.by_group["c"].value == 0.0
     assert accuracy.by_group["c"].high > 0.7
     assert group_metrics_as_markdown(found).splitlines()[-1].startswith("| c | 3 | 0.000")
@@ -123,7 +123,7 @@ def test_groups_of_few_rows_are_neither_worst_nor_in_the_gap() -> None:
     assert found.metrics["false_positive_rate"].worst_group is None
     alone = group_metrics([0, 1], y_pred=[1, 1], sensitive_features=["a", "b"])
     assert alone.metrics["accuracy"].worst is None
-    assert np.isnan(alone.metrics["accuracy"].gap.value)
+    assert np.isnan(alone.metrics["accuracy"].difference.value)
 
 
 def test_a_group_without_negatives_has_no_false_positive_rate() -> None:
@@ -133,7 +133,7 @@ def test_a_group_without_negatives_has_no_false_positive_rate() -> None:
     rate = found.metrics["false_positive_rate"]
     assert np.isnan(rate.by_group["a"].value)
     assert rate.worst_group == "b"
-    assert np.isnan(rate.gap.value)
+    assert np.isnan(rate.difference.value)
     assert "| a | 100 |" in group_metrics_as_markdown(found)
     assert "nan" not in group_metrics_as_markdown(found)
 
@@ -181,7 +181,7 @@ def test_groups_and_gap_are_those_of_fairlearns_frame() -> None:
     assert frame.by_group.to_dict() == pytest.approx(
         {name: own.value for name, own in FOUND.metrics["accuracy"].by_group.items()}
     )
-    assert frame.difference() == pytest.approx(FOUND.metrics["accuracy"].gap.value)
+    assert frame.difference() == pytest.approx(FOUND.metrics["accuracy"].difference.value)
 
 
 def test_the_record_is_plain_data_and_the_same_each_time() -> None:
@@ -211,6 +211,6 @@ def test_one_group_with_enough_rows_is_not_called_the_worst_of_several() -> None
     enough, few = Scored(153, 0.2, 10.0), Scored(47, 0.9, 10.0)
     found = metric_by_group("brier_risk", {"m": enough, "f": few}, confidence=0.95)
     assert found.worst_group is None
-    assert math.isnan(found.gap.value)
+    assert math.isnan(found.difference.value)
     alone = metric_by_group("brier_risk", {"m": enough}, confidence=0.95)
     assert alone.worst_group == "m"

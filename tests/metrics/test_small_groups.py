@@ -13,9 +13,9 @@ from fedminmax.metrics.sums import sum_scores
 def test_it_is_neither_the_worst_nor_in_the_gap() -> None:
     scored = {"a": Scored(100, 0.9, 90.0), "b": Scored(90, 0.7, 63.0), "c": Scored(80, 0.2, 16.0)}
     everyone = metric_by_group("accuracy", scored, 0.95)
-    assert (everyone.worst_group, round(everyone.gap.value, 9)) == ("c", 0.7)
+    assert (everyone.worst_group, round(everyone.difference.value, 9)) == ("c", 0.7)
     found = metric_by_group("accuracy", scored, 0.95, small=["c"])
-    assert (found.worst_group, round(found.gap.value, 9)) == ("b", 0.2)
+    assert (found.worst_group, round(found.difference.value, 9)) == ("b", 0.2)
     assert found.by_group == everyone.by_group
 
 

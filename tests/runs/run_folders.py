@@ -58,7 +58,7 @@ def metric(
             for value, half, count in zip(values, halves, rows, strict=True)
         ],
         "worst_group": groups[max(enough)[1]] if has_worst else None,
-        "gap": interval(judged[-1][0] - judged[0][0] if compared else None, between),
+        "difference": interval(judged[-1][0] - judged[0][0] if compared else None, between),
         "worst": interval(*judged[-1]) if has_worst else None,
     }
 

@@ -227,7 +227,7 @@ def facts_of(results: Results, baseline: Results | None) -> list[Fact]:
             lambda own: own.risk.overall,
             measured.overall if measured else None,
         ),
-        fact("Difference, highest minus lowest group", lambda own: own.risk.gap, None),
+        fact("Difference, highest minus lowest group", lambda own: own.risk.difference, None),
         *_mistakes_fact(results, baseline),
     ]
 

@@ -55,21 +55,21 @@ class Interval(BaseModel):
 class Metric(BaseModel):
     """One metric over all test rows and by group, in the order of the groups' names.
 
-    The intervals of ``worst`` and ``gap`` account for the choice of these groups.
+    The intervals of ``worst`` and ``difference`` account for the choice of these groups.
     """
 
     model_config = FROZEN
     overall: Interval
     by_group: tuple[Interval, ...]
     worst_group: str | None
-    gap: Interval
+    difference: Interval
     worst: Interval | None
 
 
 class Measured(BaseModel):
     """All metrics on the test rows.
 
-    Groups with fewer than ``min_rows`` rows count neither as worst group nor in the gap.
+    Groups with fewer than ``min_rows`` rows count neither as worst group nor in the difference.
     """
 
     model_config = FROZEN

@@ -92,7 +92,7 @@ def metrics_table(
     ]
     lines += [
         (EVERYONE, f"{test.rows:,}", *(estimate(own.overall, places) for own, places in columns)),
-        (DIFFERENCE, NOTHING, *(estimate(own.gap, places) for own, places in columns)),
+        (DIFFERENCE, NOTHING, *(estimate(own.difference, places) for own, places in columns)),
     ]
     return Table(
         f"{title} ({interval_name(test)})",

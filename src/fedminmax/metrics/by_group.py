@@ -1,12 +1,12 @@
-"""Metrics by group: values with intervals, the worst group, the gap, and a table in Markdown.
+"""Metrics by group: values with intervals, worst group, difference, and a table in Markdown.
 
 The intervals are those of ``metrics.intervals``.
 
 The worst of several noisy values is bad partly by chance: the smaller the groups and the more of
-them, the more this matters. Its interval and that of the gap account for this selection (see
+them, the more this matters. Its interval and the difference's account for this selection (see
 ``metrics.intervals``); a group's own interval does not. Groups with fewer than ``MIN_ROWS`` rows
-are neither called the worst off nor part of the gap. If only one of several groups has enough rows,
-none is called the worst off.
+are neither called the worst off nor part of the difference. If only one of several groups has
+enough rows, none is called the worst off.
 """
 
 import math
@@ -80,14 +80,15 @@ class MetricByGroup:
     """One metric: by group, over all rows, and the highest group's value minus the lowest's.
 
     ``worst`` is the worst group's value, with an interval for the worst of all groups; None if
-    there is none. Its interval and the gap's account for the selection of these groups. The gap's
-    begins at 0 if all groups may be equal. Without two groups of enough rows there is no gap.
+    there is none. ``difference`` is the highest group's value minus the lowest's; without two
+    groups of enough rows there is none. Both intervals account for the selection of these
+    groups; that of the difference begins at 0 if all groups may be equal.
     """
 
     by_group: dict[str, Estimate]
     overall: Estimate
     worst_group: str | None
-    gap: Estimate
+    difference: Estimate
     worst: Estimate | None = None
 
 
@@ -105,11 +106,11 @@ def metric_by_group(
 ) -> MetricByGroup:
     """Return a metric from statistics of each group's rows, those that the metric is about.
 
-    Groups that are too ``small`` in training are also neither the worst off nor part of the gap.
+    Groups that are too ``small`` in training are neither the worst off nor in the difference.
 
     >>> groups = {"a": Scored(100, 0.9, 90.0), "b": Scored(60, 0.5, 30.0), "c": Scored(1, 0.0, 0.0)}
     >>> found = metric_by_group("accuracy", groups, confidence=0.95)
-    >>> found.worst_group, found.gap.value, found.by_group["c"]
+    >>> found.worst_group, found.difference.value, found.by_group["c"]
     ('b', 0.4, Estimate(value=0.0, low=0.0, high=1.0))
     """
     bounds = BOUNDS[metric]
@@ -166,7 +167,7 @@ def group_metrics(
 
     >>> found = group_metrics([0, 1] * 60, y_pred=[0, 1] * 30 + [0, 0] * 30,
     ...     sensitive_features=["a"] * 60 + ["b"] * 60)
-    >>> found.metrics["accuracy"].worst_group, found.metrics["accuracy"].gap.value
+    >>> found.metrics["accuracy"].worst_group, found.metrics["accuracy"].difference.value
     ('b', 0.5)
     """
     scores = score_classes(y_true, y_pred=y_pred, y_prob=y_prob, classes=classes, positive=positive)
@@ -232,7 +233,7 @@ def group_metrics_as_markdown(found: GroupMetrics) -> str:
     | a | 57 | 1.000 (0.948 to 1.000) |
     | b | 62 | 0.500 (0.365 to 0.635) * |
     | all | 120 | 0.742 (0.656 to 0.823) |
-    | gap |  | 0.500 (0.336 to 0.635) |
+    | difference |  | 0.500 (0.336 to 0.635) |
     | few | 1 | 1.000 (0.000 to 1.000) |
     """
     metrics = found.metrics.values()
@@ -249,13 +250,13 @@ def group_metrics_as_markdown(found: GroupMetrics) -> str:
     }
     small = [group for group, rows in found.counts.items() if rows < MIN_ROWS]
     overall = [_shown(metric.overall) for metric in metrics]
-    gaps = [_shown(metric.gap) for metric in metrics]
+    differences = [_shown(metric.difference) for metric in metrics]
     return markdown_table(
         ["group", "rows", *(name.replace("_", " ") for name in found.metrics)],
         [
             *(line for group, line in lines.items() if group not in small),
             ["all", f"{sum(found.counts.values()):,}", *overall],
-            ["gap", "", *gaps],
+            ["difference", "", *differences],
             *(lines[group] for group in small),
         ],
     )

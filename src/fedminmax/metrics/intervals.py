@@ -20,7 +20,7 @@ are outliers in 47 %, because many tables have none of these.
 
 The highest of A means is high partly by chance. Its interval is from the highest lower end at an
 error of alpha / A to the highest upper end at an error of alpha: all lower ends hold at once, and
-the upper end of the group that is truly the highest holds. The gap, likewise, over pairs of groups.
+the upper end of the group that is truly the highest holds. The difference: likewise over pairs.
 
 It is a function of the number of rows, the sum and the sum of squares: sites that send only these
 sums get the interval of the pooled rows. `benchmarks/interval_coverage.py` measures how often it

@@ -29,8 +29,8 @@ class PairedChange:
     """The metric after minus the metric before; NaN if a group has no rows.
 
     ``worst`` is the highest group's value after minus the highest group's value before, which may
-    be another group; only groups of enough rows count. As for the gap, the interval ignores that
-    these two were selected.
+    be another group; only groups of enough rows count. As for the difference, the interval ignores
+    that these two were selected.
     """
 
     by_group: tuple[Estimate, ...]

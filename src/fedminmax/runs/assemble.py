@@ -239,7 +239,7 @@ def _metric(
             for number in range(len(groups))
         ),
         worst_group=None if metric.worst_group is None else groups[int(metric.worst_group)],
-        gap=interval_of(metric.gap),
+        difference=interval_of(metric.difference),
         worst=None if metric.worst is None else interval_of(metric.worst),
     )
 

@@ -39,12 +39,12 @@ HEADERS = (
     "worst",
     "best",
     "mean",
-    "gap",
+    "difference",
     "rounds",
     "gradients",
     "worst group",
-    "parity gap",
-    "opportunity gap",
+    "parity difference",
+    "opportunity difference",
     "model",
 )
 
@@ -196,10 +196,10 @@ class ComparisonRow:
     worst: Spread
     best: Spread
     mean: Spread
-    gap: Spread
+    difference: Spread
     worst_group: str
-    parity_gap: Spread | None
-    opportunity_gap: Spread | None
+    parity_difference: Spread | None
+    opportunity_difference: Spread | None
     risks: dict[str, Spread]
     rounds: int
     gradient_evaluations: int
@@ -247,10 +247,12 @@ def _row(runs: list[RunResult], scores: list[GroupScores], model: str) -> Compar
         worst=over_seeds(lambda one: one.worst),
         best=over_seeds(lambda one: one.best),
         mean=over_seeds(lambda one: one.mean),
-        gap=over_seeds(lambda one: one.gap),
+        difference=over_seeds(lambda one: one.difference),
         worst_group=max(risks, key=lambda name: risks[name].mean),
-        parity_gap=over_seeds(lambda one: _range(one.positive_rates)) if two_classes else None,
-        opportunity_gap=over_seeds(lambda one: _range(one.true_positive_rates))
+        parity_difference=over_seeds(lambda one: _range(one.positive_rates))
+        if two_classes
+        else None,
+        opportunity_difference=over_seeds(lambda one: _range(one.true_positive_rates))
         if two_classes
         else None,
         risks=risks,
@@ -271,11 +273,14 @@ def comparison_cells(rows: Sequence[ComparisonRow]) -> list[tuple[str, ...]]:
         (
             row.setting,
             marked(row.method, converged=row.converged),
-            *map(str, (row.worst, row.best, row.mean, row.gap)),
+            *map(str, (row.worst, row.best, row.mean, row.difference)),
             f"{row.rounds:,}",
             f"{row.gradient_evaluations:.2g}",
             row.worst_group,
-            *("" if one is None else str(one) for one in (row.parity_gap, row.opportunity_gap)),
+            *(
+                "" if one is None else str(one)
+                for one in (row.parity_difference, row.opportunity_difference)
+            ),
             row.model,
         )
         for row in rows
@@ -287,11 +292,11 @@ def comparison_notes(failures: Sequence[str], seeds: int, missing: int) -> list[
     notes = [
         (
             "Test Brier risk by group: worst, best, mean over groups, worst minus best. "
-            "Gradients: evaluations of one row's gradient over all rounds. Parity gap: largest "
-            "difference between groups in the rate of predictions 1; opportunity gap: the same "
-            "among rows with label 1. Model: which iterate is shown; best: that of the round "
-            "that validation rows chose; chosen: the method's own choice (for a mixture the mean "
-            "over its members); personal: each site's own model on its share of the rows."
+            "Gradients: evaluations of one row's gradient over all rounds. Parity difference: of "
+            "the groups' rates of predictions 1, the highest minus the lowest; opportunity "
+            "difference: the same among rows with label 1. Model: which iterate "
+            "is shown; best: that of the round that validation rows chose; chosen: the method's "
+            "own choice (for a mixture the mean over its members); personal: each site's own model on its share of the rows."
         )
     ]
     if seeds > 1:

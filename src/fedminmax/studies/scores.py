@@ -57,7 +57,7 @@ class GroupScores:
         return fmean(self.risks)
 
     @property
-    def gap(self) -> float:
+    def difference(self) -> float:
         """The highest minus the lowest risk of a group."""
         return self.worst - self.best
 
