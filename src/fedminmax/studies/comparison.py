@@ -296,7 +296,8 @@ def comparison_notes(failures: Sequence[str], seeds: int, missing: int) -> list[
             "the groups' rates of predictions 1, the highest minus the lowest; opportunity "
             "difference: the same among rows with label 1. Model: which iterate "
             "is shown; best: that of the round that validation rows chose; chosen: the method's "
-            "own choice (for a mixture the mean over its members); personal: each site's own model on its share of the rows."
+            "own choice (for a mixture the mean over its members); personal: "
+            "each site's own model on its share of the rows."
         )
     ]
     if seeds > 1:
