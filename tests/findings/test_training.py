@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from fedminmax.core.convergence import WITHIN_GAP
-from fedminmax.findings.convergence import verdict_of
 from fedminmax.findings.records import Results
-from fedminmax.findings.training import certificate_text, cost_text, weights_text
+from fedminmax.findings.training import certificate_text, cost_text, verdict_of, weights_text
 from fedminmax.methods.catalogue import CARDS
 from tests.runs.run_folders import GROUPS, results
 

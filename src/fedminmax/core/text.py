@@ -148,6 +148,15 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"there is {quoted(known) or 'nothing'}"
 
 
+def percent(share: float) -> str:
+    """Format a share with three figures, without rounding nearly all to 100 %.
+
+    >>> percent(0.25), percent(0.0), percent(0.0004), percent(0.9999)
+    ('25 %', '0 %', '0.04 %', 'over 99.9 %')
+    """
+    return "over 99.9 %" if 0.999 < share < 1.0 else f"{100 * share:.3g} %"
+
+
 def lower_text(value: float, digits: int) -> str:
     """Format a lower bound with at most so many digits, not above it.
 

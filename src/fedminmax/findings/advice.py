@@ -11,9 +11,9 @@ from fedminmax.advice.counts import (
     RunCost,
     rows_for,
 )
-from fedminmax.core.text import counted
+from fedminmax.core.text import counted, percent
 from fedminmax.findings.tables import Table
-from fedminmax.findings.text import NOTHING, named, percent, size_text
+from fedminmax.findings.text import NOTHING, named, size_text
 from fedminmax.methods.card import Over
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.metrics.intervals import MIN_ROWS

@@ -3,10 +3,7 @@
 from collections.abc import Sequence
 
 from fedminmax.core.convergence import BY_VALIDATION, TOLERANCE, WITHIN_GAP, Convergence
-from fedminmax.core.linear_structure import CONVEX_LOSSES
-from fedminmax.core.text import counted
-from fedminmax.findings.records import Results
-from fedminmax.findings.text import percent
+from fedminmax.core.text import counted, percent
 
 # Above this share of the risk, the estimate of what is left means no more than "far".
 FAR = 0.5
@@ -14,18 +11,6 @@ FAR = 0.5
 MIN_SHOWN = 1e-6
 MARK = "\N{DAGGER}"
 STATIONARY = " Its loss is not convex in the parameters, so another start may end lower."
-
-
-def verdict_of(results: Results) -> str:
-    """Say whether a run on tables converged; if not, say what to do."""
-    if results.convergence is None:
-        return (
-            f"Noise hides whether {results.method.name} has converged. The privacy guarantee fixed "
-            f"its {counted(results.method.rounds, 'round')} beforehand; with more rounds, each has "
-            "more noise."
-        )
-    convex = results.loss in CONVEX_LOSSES and not results.model.hidden
-    return verdict(results.method.name, results.convergence, convex=convex)
 
 
 def verdict(name: str, state: Convergence, option: str = "--rounds", *, convex: bool = True) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedminmax.findings.convergence import no_gain_yet, verdict_of
+from fedminmax.findings.convergence import no_gain_yet
 from fedminmax.findings.groups import (
     Fact,
     facts_of,
@@ -18,6 +18,7 @@ from fedminmax.findings.training import (
     cost_text,
     could_be_better,
     validation_text,
+    verdict_of,
     weights_text,
 )
 

@@ -103,15 +103,6 @@ def interval_name(test: Measured) -> str:
     return f"{100 * test.confidence:g} % interval"
 
 
-def percent(share: float) -> str:
-    """Format a share with three figures, without rounding nearly all to 100 %.
-
-    >>> percent(0.25), percent(0.0), percent(0.0004), percent(0.9999)
-    ('25 %', '0 %', '0.04 %', 'over 99.9 %')
-    """
-    return "over 99.9 %" if 0.999 < share < 1.0 else f"{100 * share:.3g} %"
-
-
 def size_text(size: float) -> str:
     """Format a number of bytes.
 

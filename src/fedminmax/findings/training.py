@@ -6,10 +6,11 @@ outwards, so that they are true as printed.
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.text import bounds_text, counted, listed, upper_percent, upper_text
-from fedminmax.findings.convergence import MIN_SHOWN
+from fedminmax.core.linear_structure import CONVEX_LOSSES
+from fedminmax.core.text import bounds_text, counted, listed, percent, upper_percent, upper_text
+from fedminmax.findings.convergence import MIN_SHOWN, verdict
 from fedminmax.findings.records import Results, RiskAfterRound
-from fedminmax.findings.text import LOSS_NAMES, PLUS_MINUS, percent, size_text
+from fedminmax.findings.text import LOSS_NAMES, PLUS_MINUS, size_text
 
 # The method that certifies its models where possible.
 CERTIFYING = "fedminmax-fast"
@@ -24,6 +25,18 @@ ABOUT_CERTIFICATES = (
     "model may serve a group with a lower risk better. Other features, other kinds of model and "
     "other records are not covered."
 )
+
+
+def verdict_of(results: Results) -> str:
+    """Say whether a run on tables converged; if not, say what to do."""
+    if results.convergence is None:
+        return (
+            f"Noise hides whether {results.method.name} has converged. The privacy guarantee fixed "
+            f"its {counted(results.method.rounds, 'round')} beforehand; with more rounds, each has "
+            "more noise."
+        )
+    convex = results.loss in CONVEX_LOSSES and not results.model.hidden
+    return verdict(results.method.name, results.convergence, convex=convex)
 
 
 def could_be_better(results: Results) -> str:

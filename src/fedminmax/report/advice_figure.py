@@ -3,10 +3,9 @@
 from typing import TYPE_CHECKING
 
 from fedminmax.advice.counts import MOSTLY, Advice
-from fedminmax.core.text import counted
+from fedminmax.core.text import counted, percent
 from fedminmax.findings.advice import answer, groups_table
 from fedminmax.findings.changes import EVERYONE
-from fedminmax.findings.text import percent
 from fedminmax.report.style import (
     BLUE,
     FAINT,

@@ -1,12 +1,14 @@
 """The rows of a run by site and group: census.json of a run folder, counted from encoded tables."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedminmax.data.tables.load import FederatedTables, OwnedExamples
+if TYPE_CHECKING:
+    # The file is read where tables are not installed.
+    from fedminmax.data.tables.load import FederatedTables, OwnedExamples
 
 FORMAT: Final = 1
 # Files may come from elsewhere: numbers too large to count are damage.
@@ -32,7 +34,7 @@ class CensusFile(BaseModel):
     other_tests: dict[str, tuple[Count, ...]] = {}
 
 
-def census_of(tables: FederatedTables) -> CensusFile:
+def census_of(tables: "FederatedTables") -> CensusFile:
     """Count rows by site and group; test files that no site owns are listed separately."""
     sites, groups = tables.sites, len(tables.group_names)
     others = [part for part in tables.test if part.owner not in sites]
@@ -50,7 +52,7 @@ def census_of(tables: FederatedTables) -> CensusFile:
     )
 
 
-def _counts(parts: Sequence[OwnedExamples], owner: str, groups: int) -> tuple[int, ...]:
+def _counts(parts: "Sequence[OwnedExamples]", owner: str, groups: int) -> tuple[int, ...]:
     counts = torch.zeros(groups, dtype=torch.int64)
     for part in parts:
         if part.owner == owner:
