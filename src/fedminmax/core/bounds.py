@@ -15,6 +15,7 @@ from decimal import ROUND_DOWN, Context
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.task import Task
@@ -62,6 +63,11 @@ def safe_rate_of(task: Task, x: Tensor, group: Tensor) -> float:
     use 0.1, the maximum for networks.
     """
     loss = next((known for known in OUTPUT_CURVATURES if known is task.loss), None)
+    if loss is not None and isinstance(task.model, AdditiveModel):
+        # No coded row with its 1 is longer than this.
+        squares = len(task.model.design.blocks) + 1.0
+        rate = rate_for_eigenvalue(loss, squares, linear=True, ridge=task.ridge)
+        return float(rounded_rate(rate))
     if loss is None or x.dim() != 2 or not x.is_floating_point():
         return MAX_NETWORK_RATE
     linear = linear_structure_of(task) is not None

@@ -125,7 +125,7 @@ def _add_chunk(
     sums.gradients[group].addmm_(gradient.T, x)
     if not sums.curvature.shape[1]:
         return
-    weights = _pair_weights(structure, outputs)
+    weights = pair_weights(structure, outputs)
     lower = torch.tril_indices(structure.columns, structure.columns)
     packed = sums.curvature[group].view(structure.blocks, -1)
     for block in range(structure.blocks):
@@ -133,7 +133,7 @@ def _add_chunk(
         packed[block] += product[lower[0], lower[1]]
 
 
-def _pair_weights(structure: LinearStructure, outputs: Tensor) -> Tensor:
+def pair_weights(structure: LinearStructure, outputs: Tensor) -> Tensor:
     """Return w_cd of every row and pair of classes c < d [n, blocks]."""
     if structure.loss == "squared_error":
         return outputs.new_full((len(outputs), 1), 2.0)

@@ -10,12 +10,14 @@ risk would not be strongly convex, and nothing could be proved about its minimum
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.errors import InputError
 from fedminmax.core.explicit_layers import find_explicit_layers
 from fedminmax.core.losses import LOSSES_BY_NAME
@@ -27,7 +29,11 @@ CONVEX_LOSSES = ("cross_entropy", "squared_error")
 
 @dataclass(frozen=True)
 class LinearStructure:
-    """``outputs`` x ``inputs`` weights, then the ``intercept`` of each output, if there is one."""
+    """``outputs`` x ``inputs`` weights, then the ``intercept`` of each output, if there is one.
+
+    A ``coded`` one is an additive model's (``core.additive.model``), whose curvature sums are one
+    matrix, weighted by group, instead of one for each group.
+    """
 
     outputs: int
     inputs: int
@@ -35,6 +41,7 @@ class LinearStructure:
     intercept: bool
     loss: str
     ridge: float = 0.0
+    coded: bool = False
 
     @property
     def columns(self) -> int:
@@ -63,8 +70,8 @@ class LinearStructure:
 
     @property
     def is_quadratic(self) -> bool:
-        """Return whether the risks are quadratic: then one round's sums determine them."""
-        return self.loss == "squared_error"
+        """Return whether one round's sums determine the risks, which are quadratic."""
+        return self.loss == "squared_error" and not self.coded
 
     @property
     def risk_at_zero(self) -> float:
@@ -133,14 +140,21 @@ class LinearStructure:
 
 def linear_structure_of(task: Task) -> LinearStructure | None:
     """Return the layout of one trainable linear layer with a loss of ours; None for others."""
-    layers = find_explicit_layers(task.model)
     names = [name for name, loss in LOSSES_BY_NAME.items() if loss is task.loss]
-    if layers is None or len(layers.shapes) != 1 or not names:
+    coded = type(task.model) is AdditiveModel
+    layers = None if coded else find_explicit_layers(task.model)
+    if isinstance(task.model, AdditiveModel) and coded:
+        shapes: Sequence[tuple[int, int, bool]] = [(*task.model.weight.shape, True)]
+    else:
+        shapes = [] if layers is None else layers.shapes
+    if len(shapes) != 1 or not names:
         return None
-    ((outputs, inputs, intercept),) = layers.shapes
+    ((outputs, inputs, intercept),) = shapes
     if names[0] == "squared_error" and outputs != 1:
         return None
-    return LinearStructure(outputs, inputs, intercept=intercept, loss=names[0], ridge=task.ridge)
+    return LinearStructure(
+        outputs, inputs, intercept=intercept, loss=names[0], ridge=task.ridge, coded=coded
+    )
 
 
 def check_ridge(task: Task) -> None:

@@ -10,6 +10,7 @@ a pass (benchmarks/results/README.md); inputs and outputs of this class are in t
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.errors import InputError
 from fedminmax.core.explicit_layers import ExplicitLayers, find_explicit_layers, has_global_hooks
 from fedminmax.core.linear_structure import linear_structure_of
@@ -30,6 +31,8 @@ class Workspace:
         self.loss = task.loss
         self.ridge = task.ridge
         self.linear = linear_structure_of(task)
+        # How an additive model's codes become columns; None for other models.
+        self.design = task.model.design if isinstance(task.model, AdditiveModel) else None
         self.loss_with_gradient = loss_with_gradient_of(task.loss)
         self.explicit_gradient = explicit_gradient_of(task.loss)
         self.parameters = trainable_parameters(self.model)

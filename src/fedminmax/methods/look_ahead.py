@@ -18,11 +18,12 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 from torch import Tensor
 
+from fedminmax.core.additive.sums import coded_group_sums
 from fedminmax.core.certificate import Certificate, row_size
 from fedminmax.core.errors import InputError
 from fedminmax.core.group_sums import gradients_by_part, linear_group_sums, linear_rows_per_chunk
@@ -65,6 +66,11 @@ def ask_for_sums(key: RoundKey, parameters: Tensor) -> Order:
     return Order(key, parameters, NO_WEIGHTS)
 
 
+def is_coded(state: object) -> TypeGuard[SecondOrderState]:
+    """Return whether the server uses one curvature, of coded records."""
+    return isinstance(state, SecondOrderState) and state.structure.coded
+
+
 @dataclass(frozen=True)
 class LookAhead:
     """What the three methods share; there is no learning rate to choose.
@@ -105,8 +111,11 @@ class LookAhead:
         return left is not None and left <= self.optimality_gap and self.optimality_gap > 0
 
     def order(self, state: Any, key: RoundKey) -> Order:
-        """Broadcast the next candidate; sites need no weights."""
-        return ask_for_sums(key, state.parameters)
+        """Broadcast the next candidate; only the curvature of coded records needs weights."""
+        weights = NO_WEIGHTS
+        if is_coded(state):
+            weights = state.curvature_weights
+        return Order(key, state.parameters, weights)
 
     def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Return loss and gradient sums, with curvature if it is used."""
@@ -117,7 +126,14 @@ class LookAhead:
         rows, groups, curvature = site.examples, site.groups, NO_STATISTICS
         linear = self.with_curvature(workspaces[0].linear, groups=groups, sites=site.sites)
         if linear is not None:
-            sums = linear_group_sums(linear, order.parameters, rows, groups)
+            design = workspaces[0].design
+            if design is None:
+                sums = linear_group_sums(linear, order.parameters, rows, groups)
+            else:
+                weights = order.weights if self.by_group else torch.ones(groups)
+                sums = coded_group_sums(
+                    linear, design, order.parameters, rows, groups, group_weights=weights
+                )
             group_loss, gradients, curvature = sums.losses, sums.gradients, sums.curvature
             if not self.by_group:
                 gradients, curvature = gradients.sum(dim=0), curvature.sum(dim=0)
@@ -255,7 +271,7 @@ class FedMinMaxFast(LookAhead):
             total.group_count.cpu(),
             total.group_loss,
             total.step.reshape(groups, -1),
-            total.statistics.reshape(groups, -1),
+            total.statistics.reshape(1 if is_coded(state) else groups, -1),
             total.rounding,
         )
         return self.after_round(state, reported, self.min_weight)
@@ -357,6 +373,8 @@ class AFLFast(LookAhead):
         for reply in replies:
             player = int(torch.searchsorted(state.sites, reply.site_count.argmax()))
             gradients[player], curvature[player] = reply.step, reply.statistics
+        if is_coded(state.server):
+            curvature = (state.server.curvature_weights @ curvature).unsqueeze(0)
         reported = RiskSums(counts, total.site_loss[state.sites], gradients, curvature)
         return replace(state, server=self.after_round(state.server, reported))
 

@@ -237,13 +237,17 @@ def census_of(
         classes,
         linear=linear,
         minimum_group=minimum_group,
-        row_lengths=row_lengths_of(rows.sites, groups) if linear and linear.ridge else None,
+        row_lengths=row_lengths_of(rows.sites, groups, coded=linear.coded)
+        if linear and linear.ridge
+        else None,
         value_marks=value_marks(rows.sites, groups),
     )
 
 
-def row_lengths_of(sites: list[Examples], groups: int) -> Tensor:
+def row_lengths_of(sites: list[Examples], groups: int, *, coded: bool = False) -> Tensor:
     """Return the roots of the sums of |x|^2 over each group's rows, with a 1 appended to each.
+
+    ``coded`` rows have an indicator for each block, which the model's transform does not lengthen.
 
     >>> rows = Examples(torch.tensor([[2.0, 2.0]]), torch.zeros(1), torch.tensor([1]))
     >>> row_lengths_of([rows], 2).round(decimals=9).tolist()
@@ -251,6 +255,10 @@ def row_lengths_of(sites: list[Examples], groups: int) -> Tensor:
     """
     squares = torch.zeros(groups, dtype=torch.float64)
     for own in sites:
+        if coded:
+            counts = torch.bincount(own.group, minlength=groups).cpu()
+            squares += counts * (own.x.shape[1] + 1.0)
+            continue
         norms = torch.linalg.vector_norm(own.x.flatten(1), dim=1, dtype=torch.float64)
         squares += torch.bincount(own.group, weights=norms**2 + 1.0, minlength=groups).cpu()
     return squares.sqrt()

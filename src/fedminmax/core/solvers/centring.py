@@ -20,9 +20,10 @@ from fedminmax.core.solvers.max_of_quadratics import Quadratics
 def centre_of(structure: LinearStructure, packed: Tensor) -> Tensor:
     """Return the columns' means, weighted by curvature, from its packed sums [A, q].
 
-    The last row of each triangle belongs to the intercept; without one, the centre is 0.
+    The last row of each triangle belongs to the intercept; without one, the centre is 0, and so
+    it is for codes.
     """
-    if not structure.intercept:
+    if not structure.intercept or structure.coded:
         return torch.zeros(structure.inputs, dtype=torch.float64)
     rows = packed.reshape(-1, structure.curvature_numbers // structure.blocks).sum(dim=0)
     last = rows[-structure.columns :]
@@ -39,7 +40,7 @@ def centred(structure: LinearStructure, functions: Quadratics, centre: Tensor) -
     >>> moved.curvatures.tolist(), moved.slopes.tolist()
     ([[[1.0, 0.0], [0.0, 1.0]]], [[-9.0, 1.0]])
     """
-    if not structure.intercept:
+    if not structure.intercept or structure.coded:
         return functions
     players, columns = len(functions.values), structure.columns
     slopes = functions.slopes.reshape(players, -1, columns).clone()

@@ -48,11 +48,21 @@ CLOSE = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Quadratics:
-    """Values [A] and slopes [A, f] at 0, curvatures [A, f, f], all in float64."""
+    """Values [A] and slopes [A, f] at 0, curvatures [A, f, f], all in float64.
+
+    Curvatures [1, f, f] are those of every function.
+    """
 
     values: Tensor
     slopes: Tensor
     curvatures: Tensor
+
+    def mixed_curvature(self, weights: Tensor) -> Tensor:
+        """Return the weighted sum of the curvatures [f, f]."""
+        if len(self.curvatures) == 1:
+            return self.curvatures[0] * weights.sum()
+        mixed: Tensor = torch.tensordot(weights, self.curvatures, dims=1)
+        return mixed
 
     def moved(self, step: Tensor) -> "Quadratics":
         """Return the same functions with another point as 0."""
@@ -188,7 +198,7 @@ def _climb(
 
 
 def _dual_at(functions: Quadratics, damping: Tensor, weights: Tensor) -> _Dual:
-    curvature = torch.tensordot(weights, functions.curvatures, dims=1)
+    curvature = functions.mixed_curvature(weights)
     curvature.diagonal().add_(damping)
     factor = _factorise(curvature)
     step = -torch.cholesky_solve((weights @ functions.slopes).unsqueeze(1), factor).squeeze(1)

@@ -168,7 +168,10 @@ def _with_sums(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
     risks, slopes, curvature = (known.clone() for known in before)
     risks[seen] = reported.losses[seen] / rows + 0.5 * ridge * point @ point
     slopes[seen] = structure.to_free(reported.gradients[seen]) / rows[:, None] + ridge * point
-    curvature[seen] = reported.curvature[seen] / rows[:, None]
+    if structure.coded:
+        curvature = reported.curvature / (state.curvature_weights @ reported.counts.double())
+    else:
+        curvature[seen] = reported.curvature[seen] / rows[:, None]
     number = state.rounds + 1
     return replace(
         state,
@@ -202,7 +205,11 @@ def _averaged(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
         now,
         risks=torch.lerp(known * earlier.values, now.risks, share),
         slopes=torch.lerp(known[:, None] * earlier.slopes, now.slopes, share[:, None]),
-        curvature=torch.lerp(state.curvature, now.curvature, share[:, None]),
+        curvature=torch.lerp(
+            state.curvature,
+            now.curvature,
+            share.mean().reshape(1, 1) if structure.coded else share[:, None],
+        ),
         seen=seen,
     )
 
@@ -321,7 +328,9 @@ def _look_ahead(state: SecondOrderState, gain: float, min_weight: float) -> Seco
 def _mixed(state: SecondOrderState, own: Quadratics) -> Quadratics:
     """Return the functions that the adversary chooses from, given the players' own."""
     mix = state.fixed.mix
-    return Quadratics(mix(own.values), mix(own.slopes), mix(own.curvatures))
+    # The weights of a mixture add up to 1, so a curvature that all share stays the same.
+    curvatures = own.curvatures if state.structure.coded else mix(own.curvatures)
+    return Quadratics(mix(own.values), mix(own.slopes), curvatures)
 
 
 def _positive(widest: Tensor) -> Tensor:

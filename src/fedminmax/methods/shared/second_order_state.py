@@ -74,6 +74,16 @@ class SecondOrderState:
         return math.isfinite(self.answer)
 
     @property
+    def curvature_weights(self) -> Tensor:
+        """How much a record of each player adds to the one curvature of coded records [m].
+
+        Over the players' records they are in proportion to the weights: the curvature is then that
+        of the Lagrangian. The largest is 1.
+        """
+        per_record = self.weights / self.counts
+        return per_record / per_record.max()
+
+    @property
     def certificate(self) -> Certificate | None:
         """What is proved about the selected model; None if nothing is."""
         if not math.isfinite(self.lower) or not self.is_exact:
@@ -132,7 +142,10 @@ class SecondOrderState:
 
 def second_order_fits(structure: LinearStructure | None, players: int) -> bool:
     """Return whether the model is linear and its players' second derivatives can be stored."""
-    return structure is not None and players * structure.free_numbers**2 <= MAX_CURVATURE
+    if structure is None:
+        return False
+    matrices = 1 if structure.coded else players
+    return matrices * structure.free_numbers**2 <= MAX_CURVATURE
 
 
 def start_second_order(
@@ -159,7 +172,7 @@ def start_second_order(
         size=size,
         risks=new(players),
         slopes=new(players, numbers),
-        curvature=new(players, structure.curvature_numbers),
+        curvature=new(1 if structure.coded else players, structure.curvature_numbers),
         centre=new(structure.inputs),
         scale=new(numbers),
         cuts=new(0, numbers + 1),

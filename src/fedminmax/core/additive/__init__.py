@@ -1,0 +1,1 @@
+"""Additive models of coded columns: the module, its sums over records, and its smoothing."""

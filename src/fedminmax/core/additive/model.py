@@ -1,0 +1,224 @@
+"""An additive model of coded columns: one effect per code, smoothed, in coordinates of a ridge.
+
+    outputs = intercept + sum over blocks b of effect_b[code_b]
+
+A block is a column of numbers in bins, a column of categories, or a pair of columns in coarse cells
+(Lou, Caruana, Gehrke, Hooker: Accurate intelligible models with pairwise interactions, KDD 2013).
+Its effects have a quadratic penalty: lambda_b times squared second differences of bins in order
+(Eilers, Marx: Flexible smoothing with B-splines and penalties, 1996), or lambda_b times squares.
+A small ridge m on everything makes the penalised risk strongly convex.
+
+The parameters phi of the module are not the effects: effect_b = T_b phi_b with
+T_b = sqrt(m) P_b^-1/2 and P_b = lambda_b S_b / n + m I. So the whole penalty, 1/2 effect' P effect,
+is m/2 |phi|^2, the penalty of any linear model with ridge m, and what is written for those
+(servers, certificates, limits on replies) holds for additive models as it is. No eigenvalue of T_b
+is above 1, so a record's vector in these coordinates is at most as long as its codes' indicators:
+its squared length is at most the number of blocks.
+
+| symbol   | name      |
+|----------|-----------|
+| lambda_b | smoothing |
+| n        | records   |
+| m        | ridge     |
+| T_b      | transform |
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor, nn
+
+# Of codes for missing values beside bins in order: they have no neighbours.
+RIDGE_BESIDE_BINS = 1.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """One column of codes: how many there are, and how strongly their effects are smoothed.
+
+    The first ``ordered`` codes are bins in order, whose second differences are penalised; 0 means
+    that the squares of all effects are. A ``smoothing`` of 0 penalises nothing.
+    """
+
+    size: int
+    ordered: int = 0
+    smoothing: float = 0.0
+
+    @property
+    def rank(self) -> int:
+        """The rank of the penalty that smoothing multiplies."""
+        return max(self.ordered - 2, 0) if self.ordered else self.size
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two columns of codes that act together, in coarse cells.
+
+    ``first_cells`` has the cell of each code of the column number ``first``; likewise ``second``.
+    """
+
+    first: int
+    second: int
+    first_cells: tuple[int, ...]
+    second_cells: tuple[int, ...]
+    smoothing: float = 0.0
+
+    @property
+    def width(self) -> int:
+        """How many cells the second column has."""
+        return 1 + max(self.second_cells)
+
+    @property
+    def block(self) -> Block:
+        """The block of the cells of both."""
+        return Block((1 + max(self.first_cells)) * self.width, smoothing=self.smoothing)
+
+
+def codes_with_pairs(codes: Tensor, pairs: Sequence[Pair]) -> Tensor:
+    """Return codes [n, columns] with a column of cells appended for each pair.
+
+    >>> pair = Pair(0, 1, (0, 0, 1), (0, 1))
+    >>> codes_with_pairs(torch.tensor([[2, 1], [1, 0]]), [pair]).tolist()
+    [[2, 1, 3], [1, 0, 0]]
+    """
+    if not pairs:
+        return codes
+    largest = max(pair.block.size for pair in pairs)
+    wide = codes if largest <= torch.iinfo(codes.dtype).max else codes.int()
+    columns = [
+        wide.new_tensor(pair.first_cells)[codes[:, pair.first].long()] * pair.width
+        + wide.new_tensor(pair.second_cells)[codes[:, pair.second].long()]
+        for pair in pairs
+    ]
+    return torch.cat([wide, torch.stack(columns, dim=1)], dim=1)
+
+
+def roughness(block: Block) -> Tensor:
+    """Return S of a block [size, size]: what smoothing multiplies.
+
+    >>> roughness(Block(4, ordered=3)).tolist()[1]
+    [-2.0, 4.0, -2.0, 0.0]
+    """
+    if not block.ordered:
+        return torch.eye(block.size, dtype=torch.float64)
+    bends = torch.zeros(max(block.ordered - 2, 0), block.size, dtype=torch.float64)
+    for row in range(len(bends)):
+        bends[row, row : row + 3] = torch.tensor([1.0, -2.0, 1.0], dtype=torch.float64)
+    return bends.T @ bends
+
+
+def fixed_roughness(block: Block) -> Tensor:
+    """Return the diagonal of the penalty that does not depend on smoothing, in sums over records.
+
+    Only effects of missing values beside bins have one, and no block without smoothing.
+    """
+    fixed = torch.zeros(block.size, dtype=torch.float64)
+    if block.ordered and block.smoothing:
+        fixed[block.ordered :] = RIDGE_BESIDE_BINS
+    return fixed
+
+
+class Design:
+    """The blocks of an additive model, where they begin, and their transforms.
+
+    Args:
+        blocks: at least one.
+        records: n, over which losses are averaged.
+        ridge: m; 0 only if no block is smoothed.
+    """
+
+    def __init__(self, blocks: Sequence[Block], records: int, ridge: float) -> None:
+        self.blocks = tuple(blocks)
+        self.sizes = tuple(block.size for block in blocks)
+        self.offsets = (0, *accumulate(self.sizes[:-1]))
+        self.columns = sum(self.sizes)
+        self.transforms = tuple(_transform(block, records, ridge) for block in blocks)
+
+    def slices(self) -> list[slice]:
+        """Return where the codes of each block are among all."""
+        return [
+            slice(start, start + size) for start, size in zip(self.offsets, self.sizes, strict=True)
+        ]
+
+    def transformed(self, values: Tensor) -> Tensor:
+        """Return T' values for values [..., columns]; transforms are symmetric.
+
+        That turns phi into effects, and sums over codes into gradients in phi.
+        """
+        parts = torch.split(values, list(self.sizes), dim=-1)
+        products = [
+            part @ transform.to(part) if transform.dim() else part * transform.to(part)
+            for part, transform in zip(parts, self.transforms, strict=True)
+        ]
+        return torch.cat(products, dim=-1)
+
+    def restored(self, effects: Tensor) -> Tensor:
+        """Return phi of these effects [..., columns]."""
+        parts = torch.split(effects, list(self.sizes), dim=-1)
+        solved = [
+            torch.linalg.solve(transform.to(part), part, left=False)
+            if transform.dim()
+            else part / transform.to(part)
+            for part, transform in zip(parts, self.transforms, strict=True)
+        ]
+        return torch.cat(solved, dim=-1)
+
+
+def _transform(block: Block, records: int, ridge: float) -> Tensor:
+    """Return T of a block: a matrix for bins in order, else one number."""
+    if block.smoothing == 0.0:
+        return torch.ones((), dtype=torch.float64)
+    if not block.ordered:
+        share = ridge / (block.smoothing / records + ridge)
+        return torch.tensor(share, dtype=torch.float64).sqrt()
+    penalty = block.smoothing * roughness(block) + fixed_roughness(block).diag()
+    values, vectors = torch.linalg.eigh(penalty / records)
+    root = (ridge / (values.clamp(min=0.0) + ridge)).sqrt()
+    transform: Tensor = (vectors * root) @ vectors.T
+    return transform
+
+
+class AdditiveModel(nn.Linear):
+    """Codes [n, blocks] to outputs [n, outputs]; it starts at zeros and computes in float64.
+
+    It is a linear model of the codes' indicators, after a fixed transform: hence its base class,
+    whose ``weight`` [outputs, columns] and ``bias`` are phi and the intercepts.
+
+    >>> model = AdditiveModel(1, [Block(2), Block(3)], records=10, ridge=0.0)
+    >>> _ = model.load_effects(torch.tensor([[1.0, 2.0, 10.0, 20.0, 30.0]]), torch.tensor([100.0]))
+    >>> model(torch.tensor([[0, 2], [1, 0]])).tolist()
+    [[131.0], [112.0]]
+    """
+
+    def __init__(
+        self, outputs: int, blocks: Sequence[Block], *, records: int, ridge: float
+    ) -> None:
+        design = Design(blocks, records, ridge)
+        super().__init__(design.columns, outputs, dtype=torch.float64)
+        self.design: Design = design
+        self.register_buffer("offsets", torch.tensor(design.offsets), persistent=False)
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    offsets: Tensor
+
+    @property
+    def effects(self) -> Tensor:
+        """The effect of every code on every output [outputs, columns]."""
+        effects: Tensor = self.design.transformed(self.weight)
+        return effects
+
+    def load_effects(self, effects: Tensor, intercepts: Tensor) -> "AdditiveModel":
+        """Set the effects [outputs, columns] and the intercepts [outputs]."""
+        with torch.no_grad():
+            self.weight.copy_(self.design.restored(effects.to(self.weight)))
+            self.bias.copy_(intercepts)
+        return self
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Return the outputs of these records."""
+        rows = codes.long() + self.offsets
+        outputs: Tensor = nn.functional.embedding(rows, self.effects.T).sum(dim=1) + self.bias
+        return outputs

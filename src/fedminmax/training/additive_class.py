@@ -1,0 +1,277 @@
+"""Which additive models to choose from: how strongly blocks are smoothed, and which pairs are in.
+
+That is decided before any method trains, by rounds of the plain mean fit: smoothing
+(``core.additive.smoothing``), then one round of sums over coarse cells for all pairs of columns,
+then smoothing with the chosen pairs. Method and baseline then train in the same class of models,
+and a certificate is about this class.
+
+A pair's score is how much its cells could lower the loss, less what that many cells would lower it
+by chance: sum G^2 / (H + 5) - cells, with G the sum of slopes and H that of second derivatives in a
+cell. Pairs with a positive score are taken from the top (Lou et al., KDD 2013, rank pairs by a fit
+on cells, too).
+
+``class_rounds`` is a generator: it yields what to ask for, and is sent the totals over all sites.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.additive.model import AdditiveModel, Block, Pair, codes_with_pairs
+from fedminmax.core.additive.smoothing import (
+    MeanSums,
+    SmoothFit,
+    after_smoothing_round,
+    start_smoothing,
+)
+from fedminmax.core.additive.sums import coded_cell_sums, coded_group_sums
+from fedminmax.core.examples import Examples
+from fedminmax.core.linear_structure import LinearStructure
+
+MAX_ROUNDS = 10
+CELLS = 12
+# Pairs of more columns than this are not all tried: those with the largest effects are.
+MAX_COLUMNS_OF_PAIRS = 20
+# Added to the second derivatives of a cell: those of about twenty records.
+PRIOR = 5.0
+DIGITS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class ClassQuestion:
+    """What to ask of all sites: sums at a plain additive model with these pairs.
+
+    Its parameters are effects, without smoothing. ``cells`` asks for sums by code
+    (``coded_cell_sums``), otherwise for losses, gradient and curvature over all groups.
+    """
+
+    pairs: tuple[Pair, ...]
+    parameters: Tensor
+    cells: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTotals:
+    """The totals: loss, a vector of slopes, and packed curvature or second derivatives by code."""
+
+    loss: float
+    slopes: Tensor
+    bends: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveClass:
+    """The blocks with their smoothing, the pairs, the plain mean fit, and how many rounds it took.
+
+    ``effects`` [outputs, columns] and ``intercepts`` [outputs] are those of the fit.
+    """
+
+    blocks: tuple[Block, ...]
+    pairs: tuple[Pair, ...]
+    effects: Tensor
+    intercepts: Tensor
+    rounds: int
+
+
+ClassRounds = Generator[ClassQuestion, ClassTotals, AdditiveClass]
+
+
+def class_rounds(
+    structure: LinearStructure,
+    blocks: Sequence[Block],
+    records: int,
+    *,
+    max_pairs: int = 10,
+    smoothness: float = 1.0,
+) -> ClassRounds:
+    """Choose smoothing and pairs; ``structure`` is that of the blocks without pairs."""
+    fit = yield from _smoothing_rounds(start_smoothing(structure, blocks, records), ())
+    rounds = fit.rounds
+    pairs: tuple[Pair, ...] = ()
+    if max_pairs and len(blocks) > 1:
+        candidates = _candidate_pairs(fit)
+        matrix = structure.as_matrix(structure.from_free(fit.theta))
+        totals = yield ClassQuestion(candidates, _padded(structure, matrix, candidates), cells=True)
+        rounds += 1
+        pairs = _chosen(structure, candidates, totals, records, max_pairs)
+    if pairs:
+        wider = replace(structure, inputs=structure.inputs + sum(p.block.size for p in pairs))
+        padded = _padded(structure, structure.as_matrix(structure.from_free(fit.theta)), pairs)
+        smoothed = [
+            *(replace(b, smoothing=float(s)) for b, s in zip(blocks, fit.smoothing, strict=True)),
+            *(pair.block for pair in pairs),
+        ]
+        start = start_smoothing(wider, smoothed, records, theta=wider.to_free(padded))
+        fit = yield from _smoothing_rounds(start, pairs)
+        rounds += fit.rounds
+    values = [_rounded(smoothness * value) for value in fit.smoothing.tolist()]
+    matrix = fit.structure.as_matrix(fit.structure.from_free(fit.theta))
+    return AdditiveClass(
+        tuple(replace(b, smoothing=v) for b, v in zip(fit.blocks, values, strict=True)),
+        tuple(
+            replace(pair, smoothing=value)
+            for pair, value in zip(pairs, values[len(blocks) :], strict=True)
+        ),
+        matrix[:, :-1],
+        matrix[:, -1],
+        rounds,
+    )
+
+
+def _smoothing_rounds(
+    fit: SmoothFit, pairs: tuple[Pair, ...]
+) -> Generator[ClassQuestion, ClassTotals, SmoothFit]:
+    structure = fit.structure
+    while not fit.settled and fit.rounds < MAX_ROUNDS:
+        totals = yield ClassQuestion(pairs, fit.parameters)
+        sums = MeanSums(
+            fit.theta,
+            totals.loss,
+            structure.to_free(totals.slopes),
+            structure.free_curvature(totals.bends.reshape(1, -1))[0],
+        )
+        fit = after_smoothing_round(fit, sums)
+    return fit
+
+
+def _padded(structure: LinearStructure, matrix: Tensor, pairs: Sequence[Pair]) -> Tensor:
+    """Return effects and intercepts [C, k] as parameters of a model that has these pairs, too."""
+    cells = sum(pair.block.size for pair in pairs)
+    wider = replace(structure, inputs=structure.inputs + cells)
+    none = matrix.new_zeros(len(matrix), cells)
+    return wider.as_flat(torch.cat([matrix[:, :-1], none, matrix[:, -1:]], dim=1))
+
+
+def _candidate_pairs(fit: SmoothFit) -> tuple[Pair, ...]:
+    """Return all pairs of the columns with the largest effects, in coarse cells."""
+    structure, sums = fit.structure, fit.best
+    if sums is None:
+        raise ValueError("there are no sums yet")
+    columns = structure.columns
+    weights = sums.curvature.diagonal()[:columns][:-1]
+    effects = structure.as_matrix(structure.from_free(fit.theta))[:, :-1]
+    sizes = [block.size for block in fit.blocks]
+    parts = list(zip(torch.split(effects, sizes, dim=1), torch.split(weights, sizes), strict=True))
+    importance = torch.tensor([_spread(*part) for part in parts])
+    largest = torch.sort(importance, descending=True, stable=True).indices[:MAX_COLUMNS_OF_PAIRS]
+    cells = [_coarse_cells(block, *part) for block, part in zip(fit.blocks, parts, strict=True)]
+    return tuple(
+        Pair(first, second, cells[first], cells[second])
+        for first, second in combinations(sorted(largest.tolist()), 2)
+    )
+
+
+def _spread(effects: Tensor, weights: Tensor) -> float:
+    mean = (effects @ weights) / weights.sum().clamp(min=1e-300)
+    return float(((effects - mean[:, None]).square() @ weights).sum())
+
+
+def _coarse_cells(block: Block, effects: Tensor, weights: Tensor) -> tuple[int, ...]:
+    """Return a cell for each code: codes in order of bins, or of effects, in parts of equal weight.
+
+    With several outputs, codes are in the order of the output whose effects differ most.
+    """
+    if block.size <= CELLS:
+        return tuple(range(block.size))
+    order = torch.arange(block.size)
+    if not block.ordered:
+        output = int((effects - effects.mean(dim=1, keepdim=True)).square().sum(dim=1).argmax())
+        # Rounded, so that codes in the last digits of a sum do not change places.
+        order = torch.sort(effects[output].round(decimals=9), stable=True).indices
+    sorted_weights = weights[order]
+    total = sorted_weights.sum().clamp(min=1e-300)
+    middle = (sorted_weights.cumsum(0) - 0.5 * sorted_weights) / total
+    part = (middle * CELLS).floor().clamp(max=CELLS - 1)
+    _, number = torch.unique(part, return_inverse=True)
+    cells = torch.empty(block.size, dtype=torch.int64)
+    cells[order] = number
+    return tuple(cells.tolist())
+
+
+def _chosen(
+    structure: LinearStructure,
+    candidates: Sequence[Pair],
+    totals: ClassTotals,
+    records: int,
+    most: int,
+) -> tuple[Pair, ...]:
+    """Return the pairs with the highest positive scores, in the order of their columns."""
+    sizes = [pair.block.size for pair in candidates]
+    outputs = structure.outputs
+    slopes, bends = (
+        torch.split(values.reshape(outputs, -1)[:, structure.inputs :], sizes, dim=1)
+        for values in (totals.slopes, totals.bends)
+    )
+    # Squared errors have twice the error variance as unit of their loss.
+    unit = 2.0 * totals.loss / records if structure.loss == "squared_error" else 1.0
+    free = max(outputs - 1, 1)
+    scores = [
+        free / outputs * float((slope.square() / (bend + PRIOR)).sum()) / unit
+        - free * int((bend[0] > 0).sum())
+        for slope, bend in zip(slopes, bends, strict=True)
+    ]
+    ranked = sorted(range(len(scores)), key=lambda number: -round(scores[number], 6))
+    taken = sorted(number for number in ranked[:most] if scores[number] > 0)
+    return tuple(candidates[number] for number in taken)
+
+
+def _rounded(value: float) -> float:
+    """Round to a few digits: the order in which sites were added must not matter."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def choose_class(
+    sites: Sequence[Examples],
+    structure: LinearStructure,
+    blocks: Sequence[Block],
+    *,
+    max_pairs: int = 10,
+    smoothness: float = 1.0,
+) -> AdditiveClass:
+    """Choose the class for sites in the memory of this process, whose x are codes."""
+    records = sum(map(len, sites))
+    rounds = class_rounds(structure, blocks, records, max_pairs=max_pairs, smoothness=smoothness)
+    question = next(rounds)
+    coded = list(sites)
+    pairs: tuple[Pair, ...] = ()
+    while True:
+        if question.pairs != pairs:
+            pairs = question.pairs
+            coded = [replace(rows, x=codes_with_pairs(rows.x, pairs)) for rows in sites]
+        answers = [class_sums(structure, blocks, question, rows) for rows in coded if len(rows)]
+        totals = ClassTotals(
+            sum(answer.loss for answer in answers),
+            torch.stack([answer.slopes for answer in answers]).sum(dim=0),
+            torch.stack([answer.bends for answer in answers]).sum(dim=0),
+        )
+        try:
+            question = rounds.send(totals)
+        except StopIteration as finished:
+            chosen: AdditiveClass = finished.value
+            return chosen
+
+
+def class_sums(
+    structure: LinearStructure, blocks: Sequence[Block], question: ClassQuestion, rows: Examples
+) -> ClassTotals:
+    """Return one site's answer; its codes have the question's pairs."""
+    plain = [replace(block, smoothing=0.0) for block in blocks]
+    plain += [pair.block for pair in question.pairs]
+    model = AdditiveModel(structure.outputs, plain, records=1, ridge=0.0)
+    wide = replace(structure, inputs=model.design.columns)
+    if question.cells:
+        slopes, bends = coded_cell_sums(wide, model.design, question.parameters, rows)
+        return ClassTotals(0.0, slopes.flatten(), bends.flatten())
+    together = replace(rows, group=torch.zeros_like(rows.group))
+    sums = coded_group_sums(
+        wide,
+        model.design,
+        question.parameters,
+        together,
+        1,
+        group_weights=torch.ones(1, dtype=torch.float64),
+    )
+    return ClassTotals(float(sums.losses.sum()), sums.gradients[0], sums.curvature[0])

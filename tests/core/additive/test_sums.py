@@ -1,0 +1,103 @@
+"""Histograms give the sums of a linear model of indicators, and autograd's gradients."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.additive.model import AdditiveModel, Block
+from fedminmax.core.additive.sums import coded_cell_sums, coded_group_sums
+from fedminmax.core.examples import Examples
+from fedminmax.core.group_sums import linear_group_sums
+from fedminmax.core.linear_structure import LinearStructure, linear_structure_of
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.task import Task
+
+BLOCKS = (Block(5, ordered=4, smoothing=3.0), Block(3, smoothing=1.0), Block(2, smoothing=0.5))
+GROUPS, RIDGE = 3, 1e-3
+
+
+def rows_of(outputs: int, count: int = 300) -> Examples:
+    generator = torch.Generator().manual_seed(outputs)
+    codes = [torch.randint(block.size, (count,), generator=generator) for block in BLOCKS]
+    if outputs == 1:
+        y: Tensor = torch.randn(count, generator=generator).double()
+    else:
+        y = torch.randint(outputs, (count,), generator=generator)
+    group = torch.randint(GROUPS, (count,), generator=generator)
+    return Examples(torch.stack(codes, dim=1).short(), y, group)
+
+
+def model_and_structure(outputs: int, loss: str) -> tuple[AdditiveModel, LinearStructure]:
+    model = AdditiveModel(outputs, BLOCKS, records=300, ridge=RIDGE)
+    with torch.no_grad():
+        model.weight.normal_(generator=torch.Generator().manual_seed(7))
+    structure = linear_structure_of(Task(model, LOSSES_BY_NAME[loss], RIDGE))
+    assert structure is not None
+    assert structure.coded
+    return model, structure
+
+
+CASES = [(2, "cross_entropy"), (4, "cross_entropy"), (3, "brier"), (1, "squared_error")]
+
+
+@pytest.mark.parametrize(("outputs", "loss"), CASES)
+def test_they_are_those_of_the_dense_path(outputs: int, loss: str) -> None:
+    rows = rows_of(outputs)
+    model, structure = model_and_structure(outputs, loss)
+    columns = [
+        nn.functional.one_hot(rows.x[:, number].long(), block.size)
+        for number, block in enumerate(BLOCKS)
+    ]
+    dense = model.design.transformed(torch.cat(columns, dim=1).double())
+    parameters = torch.cat([p.detach().flatten() for p in model.parameters()])
+    expected = linear_group_sums(structure, parameters, Examples(dense, rows.y, rows.group), GROUPS)
+    weights = torch.tensor([0.2, 1.0, 0.5]).double()
+    sums = coded_group_sums(
+        structure, model.design, parameters, rows, GROUPS, group_weights=weights
+    )
+    assert torch.allclose(sums.losses, expected.losses, rtol=1e-12)
+    assert torch.allclose(sums.gradients, expected.gradients, atol=1e-10)
+    assert torch.allclose(sums.curvature[0], weights @ expected.curvature, atol=1e-10)
+
+
+@pytest.mark.parametrize(("outputs", "loss"), CASES)
+def test_gradients_are_those_of_autograd(outputs: int, loss: str) -> None:
+    rows = rows_of(outputs)
+    model, structure = model_and_structure(outputs, loss)
+    parameters = torch.cat([p.detach().flatten() for p in model.parameters()])
+    sums = coded_group_sums(structure, model.design, parameters, rows, GROUPS)
+    losses = LOSSES_BY_NAME[loss](model(rows.x), rows.y)
+    for group in range(GROUPS):
+        total = losses[rows.group == group].sum()
+        gradient = torch.autograd.grad(total, list(model.parameters()), retain_graph=True)
+        flat = torch.cat([part.flatten() for part in gradient])
+        assert torch.allclose(sums.gradients[group], flat, atol=1e-9)
+        assert float(sums.losses[group]) == pytest.approx(float(total.detach()))
+    assert sums.curvature.shape == (1, 0)
+
+
+@pytest.mark.parametrize(("outputs", "loss"), [(2, "cross_entropy"), (1, "squared_error")])
+def test_sums_by_cell_are_derivatives_in_the_effects(outputs: int, loss: str) -> None:
+    rows = rows_of(outputs)
+    plain = [Block(block.size, block.ordered) for block in BLOCKS]
+    model = AdditiveModel(outputs, plain, records=1, ridge=0.0)
+    structure = linear_structure_of(Task(model, LOSSES_BY_NAME[loss], 0.0))
+    assert structure is not None
+    parameters = torch.cat([p.detach().flatten() for p in model.parameters()])
+    slopes, bends = coded_cell_sums(structure, model.design, parameters, rows)
+
+    def total(flat: Tensor) -> Tensor:
+        weight, bias = flat[: model.weight.numel()], flat[model.weight.numel() :]
+        state = {"weight": weight.reshape(outputs, -1), "bias": bias}
+        outputs_there = torch.func.functional_call(model, state, (rows.x,))
+        return LOSSES_BY_NAME[loss](outputs_there, rows.y).sum()
+
+    point = parameters.requires_grad_()
+    (gradient,) = torch.autograd.grad(total(point), point, create_graph=True)
+    diagonal = [
+        torch.autograd.grad(gradient[number], point, retain_graph=True)[0][number]
+        for number in range(model.weight.numel())
+    ]
+    gradient = gradient.detach()[: model.weight.numel()]
+    assert torch.allclose(slopes.flatten(), gradient, atol=1e-9)
+    assert torch.allclose(bends.flatten(), torch.stack(diagonal), atol=1e-9)
