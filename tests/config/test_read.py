@@ -243,10 +243,7 @@ def test_any_name_survives_being_written(name: str) -> None:
         (
             'kind = "logistic"',
             'kind = "linear"',
-            (
-                '[model] kind = "linear" does not fit classification; give "logistic", "spline" '
-                'or "mlp"'
-            ),
+            ('[model] kind = "linear" does not fit classification; give "logistic" or "mlp"'),
         ),
         (
             'kind = "logistic"',
@@ -273,7 +270,7 @@ def test_any_name_survives_being_written(name: str) -> None:
             'kind = "logistic"',
             'kind = "mlp"\nhidden = [3]\nridge = 0.1',
             (
-                "[model] ridge = 0.1 is a penalty for logistic, linear and spline models; remove "
+                "[model] ridge = 0.1 is a penalty for logistic and linear models; remove "
                 "it, or choose one of these"
             ),
         ),

@@ -23,6 +23,9 @@ def complaint(model: Any = None, y: Any = Y, **metadata: Any) -> str:
     ("settings", "words"),
     [
         ({"rounds": 0}, "rounds = 0"),
+        ({"model": "tree"}, "model = 'tree'; give linear, mlp, or None"),
+        ({"model": "linear", "hidden": (8,)}, "other models have none"),
+        ({"model": "mlp"}, "an mlp needs hidden layers such as (64, 64)"),
         ({"hidden": (3, 0)}, "width = 0"),
         ({"ridge": -1.0}, "ridge = -1; give zero or a positive number, such as 1e-4"),
         ({"ridge": 0.1, "hidden": (3,)}, "ridge = 0.1 is a penalty for linear models"),

@@ -79,7 +79,7 @@ def test_a_served_model_answers_as_predict_does(
     monkeypatch.chdir(tmp_path)
     write_hospitals(tmp_path)
     method = 'name = "fedminmax-fast"\nbaseline = "none"'
-    config = write_config(tmp_path, "stage", model='kind = "spline"', method=method)
+    config = write_config(tmp_path, "stage", model='kind = "logistic"', method=method)
     tracking = f"sqlite:///{tmp_path / 'mlflow.db'}"
     # In a process of its own: SQLAlchemy warns of what MLflow imports.
     done = fedminmax_process("train", str(config), "--mlflow-uri", tracking, cwd=tmp_path)

@@ -198,9 +198,7 @@ def _check_model(sections: ConfigSections) -> None:
     wrong = {"classification": "linear", "regression": "logistic"}[task]
     if model.kind == wrong:
         right = {"linear": "logistic", "logistic": "linear"}[wrong]
-        raise InputError(
-            f'[model] kind = "{wrong}" does not fit {task}; give "{right}", "spline" or "mlp"'
-        )
+        raise InputError(f'[model] kind = "{wrong}" does not fit {task}; give "{right}" or "mlp"')
     if bool(model.hidden) != (model.kind == NETWORK):
         raise InputError(
             f'[model] kind = "{model.kind}" has hidden = {list(model.hidden)}; an mlp needs hidden '
@@ -208,7 +206,7 @@ def _check_model(sections: ConfigSections) -> None:
         )
     if model.ridge and model.kind == NETWORK:
         raise InputError(
-            f"[model] ridge = {model.ridge:g} is a penalty for logistic, linear and spline models; "
+            f"[model] ridge = {model.ridge:g} is a penalty for logistic and linear models; "
             "remove it, or choose one of these"
         )
     if (model.loss == "squared_error") != (task == "regression"):

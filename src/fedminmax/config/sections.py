@@ -31,8 +31,8 @@ from fedminmax.methods.defaults import (
 
 NO_BASELINE = "none"
 LINEAR_OF_TASK = {"classification": "logistic", "regression": "linear"}
-SPLINE, NETWORK = "spline", "mlp"
-MODEL_KINDS = (*LINEAR_OF_TASK.values(), SPLINE, NETWORK)
+NETWORK = "mlp"
+MODEL_KINDS = (*LINEAR_OF_TASK.values(), NETWORK)
 DEFAULT_HELD_OUT = 0.2
 Name = Annotated[str, Field(min_length=1)]
 Names = tuple[Name, ...]
@@ -118,15 +118,10 @@ class GroupsSection:
 class ModelSection:
     """[model]: what is trained, its loss, and the penalty ridge/2 |theta|^2 of a linear one."""
 
-    kind: Literal["logistic", "linear", "spline", "mlp"]
+    kind: Literal["logistic", "linear", "mlp"]
     hidden: tuple[Size, ...] = ()
     loss: LossName = "brier"
     ridge: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-
-    @property
-    def is_spline(self) -> bool:
-        """Whether it is a linear model of spline features."""
-        return self.kind == SPLINE
 
 
 @dataclass(frozen=True)
@@ -261,7 +256,7 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
         },
         "model": {
             "loss": usual_loss,
-            "ridge": default_ridge(card.pace, loss, linear=linear, spline=kind == SPLINE),
+            "ridge": default_ridge(card.pace, loss, linear=linear),
         },
         "privacy": {"clip": NETWORK_CLIP if model.get("hidden") else clip},
     }

@@ -24,7 +24,7 @@ from fedminmax.methods.shared.checks import check_whole, checked_method
 # Settings of the default method; a method that the user gives has its own.
 DEFAULT_METHOD_SETTINGS = ("optimality_gap", "learning_rate", "adversary_rate", "min_weight")
 ADVERSARY_RATE = 0.1
-LINEAR, SPLINE, NETWORK = KINDS = "linear", "spline", "mlp"
+LINEAR, NETWORK = KINDS = "linear", "mlp"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -46,13 +46,12 @@ class TrainingSettings:
         small: how small groups are treated: "by_size" weights each by its share of the rows and
             never as the worst group, "merge" combines them into one group, "include" treats them
             like any other.
-        model: "linear" (for classes: logistic), "spline", whose effects of numbers may bend (a
-            linear model of spline features), or "mlp", a network with ``hidden`` layers. None is
+        model: "linear" (for classes: logistic) or "mlp", a network with ``hidden`` layers. None is
             a network if there are hidden layers, else linear.
         hidden: widths of hidden ReLU layers of a network.
         ridge: m of the penalty m/2 |theta|^2 on all of a linear model's parameters, intercepts
             included; risks are reported without it. 0 is none; a network has none. None is 1e-4
-            for splines; of linear models 1e-4 (squared error: 1e-6) with FedMinMaxFast, else 0.
+            (squared error: 1e-6) for linear models with FedMinMaxFast, else 0.
         rounds: the maximum number of rounds; each is one pass over all rows. None is 200 if the
             method stops by itself, as FedMinMaxFast does on linear models, else 500.
         iterate: which model to return, "average", "last", "tail_average" or "best", the one that
@@ -109,11 +108,6 @@ def check_settings(settings: TrainingSettings) -> None:
     small_rule_of(settings)
     if not isinstance(settings.standardize, (bool, np.bool_)):
         raise InputError(f"standardize = {settings.standardize!r}; give True or False")
-    if kind_of(settings) == SPLINE and not settings.standardize:
-        raise InputError(
-            f"standardize = False with model = {settings.model!r}, but knots of splines are in "
-            "standard deviations; give standardize=True"
-        )
     if settings.method is None:
         if settings.optimality_gap is not None and _asks_for_algorithm_1(settings):
             raise InputError(
@@ -133,7 +127,7 @@ def check_settings(settings: TrainingSettings) -> None:
 
 
 def kind_of(settings: TrainingSettings) -> str:
-    """Return what is trained: "linear", "spline" or "mlp"."""
+    """Return what is trained: "linear" or "mlp"."""
     widths, kind = checked_widths(settings.hidden), settings.model
     if kind is None:
         return NETWORK if widths else LINEAR
@@ -211,7 +205,7 @@ def ridge_of(settings: TrainingSettings, loss: str) -> float:
     if settings.ridge is not None:
         return settings.ridge
     kind, pace = kind_of(settings), pace_of_settings(settings)
-    return default_ridge(pace, loss, linear=kind != NETWORK, spline=kind == SPLINE)
+    return default_ridge(pace, loss, linear=kind != NETWORK)
 
 
 def validation_share(settings: TrainingSettings) -> float:

@@ -23,13 +23,10 @@ from fedminmax.core.small_groups import included_groups, minimum_included
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.core.workers import usable_device
 from fedminmax.data.row_groups import RowGroups, group_rows, number_values
-from fedminmax.data.splines import SplineFeatures
 from fedminmax.data.strata import split_strata
 from fedminmax.estimators.settings import (
-    SPLINE,
     TrainingSettings,
     iterate_of,
-    kind_of,
     method_of,
     patience_of,
     ridge_of,
@@ -138,9 +135,6 @@ def train_rows(
     ridge = ridge_of(settings, loss_name)
     places, groups = rows.places, rows.places.groups
     x, y, group = (torch.tensor(part, device=device) for part in (rows.x, rows.y, groups.numbers))
-    features = _spline_features(rows) if kind_of(settings) == SPLINE else None
-    if features is not None:
-        x = features(x)
     with torch_seeded(seed, Purpose.INITIALISATION):
         model = linear_or_mlp(x.shape[1], outputs, settings.hidden).to(device, x.dtype)
     federation = Simulation(
@@ -170,8 +164,6 @@ def train_rows(
     done, history = steps[-1][0], [record for _, record in steps]
     which = iterate_of(settings)
     trained = done.model(which).cpu()
-    if features is not None:
-        trained = nn.Sequential(features, trained).eval()
     outputs_of_rows = outputs_of(trained, rows.x[places.train])
     risks = _risks(loss, outputs_of_rows, torch.tensor(rows.y[places.train]), places)
     names = groups.names
@@ -204,12 +196,6 @@ def train_rows(
         certificate=proved and proved.in_units(risk_unit),
         validation=_in_unit(done.chosen, risk_unit),
     )
-
-
-def _spline_features(rows: Rows) -> SplineFeatures:
-    """Return the columns with their ramps; those of at most two values have none."""
-    columns = rows.x[rows.places.train].T
-    return SplineFeatures([n for n, own in enumerate(columns) if len(np.unique(own)) > 2])
 
 
 def outputs_of(model: nn.Module, x: NDArray[Any]) -> Tensor:

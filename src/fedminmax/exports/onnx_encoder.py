@@ -18,7 +18,6 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from fedminmax.config.schema import Kind, Schema
 from fedminmax.config.spellings import spellings
-from fedminmax.data.splines import HEIGHT
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
 from fedminmax.data.tables.parse_columns import missing_codes
 
@@ -95,18 +94,8 @@ def _quantity(graph: Graph, feature: EncodedQuantity, schema: Schema) -> Iterato
         scaled = graph.add("Div", centred, graph.constant(np.array(feature.deviation)))
         scaled = graph.add("Where", missing, graph.constant(np.array(0.0)), scaled)
         yield graph.add("Cast", scaled, to=TensorProto.FLOAT)
-        if feature.knots:
-            yield _ramps(graph, scaled, np.array(feature.knots))
     if feature.flags_missing:
         yield graph.add("Cast", missing, to=TensorProto.FLOAT)
-
-
-def _ramps(graph: Graph, scaled: str, knots: NDArray[np.float64]) -> str:
-    beyond = graph.add("Sub", scaled, graph.constant(knots[None, :-1]))
-    share = graph.add("Div", beyond, graph.constant(np.diff(knots)[None]))
-    ends = (graph.constant(np.array(end)) for end in (0.0, 1.0))
-    high = graph.add("Mul", graph.add("Clip", share, *ends), graph.constant(np.array(HEIGHT)))
-    return graph.add("Cast", high, to=TensorProto.FLOAT)
 
 
 def _category(graph: Graph, feature: EncodedCategory, schema: Schema) -> str:

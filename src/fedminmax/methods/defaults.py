@@ -19,8 +19,6 @@ PATIENCE = 30
 # Small enough not to hurt the worst group, large enough to prove how good a model can be. Squared
 # errors need less, so that a line through noiseless points is recovered.
 RIDGES = {"cross_entropy": 1e-4, "brier": 1e-4, "squared_error": 1e-6}
-# Of spline models, whatever the loss and the method: without it they fit noise.
-SPLINE_RIDGE = 1e-4
 
 
 def default_baseline(pace: Pace) -> str:
@@ -48,12 +46,10 @@ def default_loss(pace: Pace, *, classifies: bool, linear: bool) -> str:
     return "cross_entropy" if linear and pace is Pace.LOOK_AHEAD else "brier"
 
 
-def default_ridge(pace: Pace, loss: str, *, linear: bool, spline: bool = False) -> float:
-    """Return m of the penalty m/2 |theta|^2; networks have none. ``spline`` models are linear, too.
+def default_ridge(pace: Pace, loss: str, *, linear: bool) -> float:
+    """Return m of the penalty m/2 |theta|^2; networks have none.
 
     >>> default_ridge(Pace.LOOK_AHEAD, "brier", linear=True)
     0.0001
     """
-    if spline:
-        return SPLINE_RIDGE
     return RIDGES[loss] if linear and pace is Pace.LOOK_AHEAD else 0.0

@@ -76,7 +76,7 @@ def _from_results(run: Run) -> Iterator[str]:
     place = results.groups.index(name)
     records = counted(sum(line[place] for line in run.census.train), "training record")
     trained = run.chosen.rounds[-1].risks[place]
-    other = 'such as kind = "spline" or "mlp" in [model]'
+    other = 'such as kind = "mlp" in [model]'
     if results.model.hidden:
         other = "such as a larger one"
     other = f"Other features, or another kind of model, {other}"

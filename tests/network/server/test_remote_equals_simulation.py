@@ -76,19 +76,6 @@ def test_the_fused_simulation_differs_by_rounding_alone(key: str, tmp_path: Path
     )
 
 
-@pytest.mark.parametrize("key", ["fedminmax", "fedminmax-fast"])
-def test_splines_equal_the_simulation(key: str, tmp_path: Path) -> None:
-    path = write_tables(tmp_path)
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace('"logistic"', '"spline"'), encoding="utf-8")
-    plan = plan_of(read_config(path), [PlannedRun(key, {}, ROUNDS)])
-    assert run_plan(plan, DirectTransport(tmp_path), tmp_path / "run").error is None
-    found = read_members(run_folder(tmp_path / "run", plan, 0))
-    # Age and its 7 ramps, 3 wards and the intercept, for 2 classes.
-    assert found.shape == (1, 2 * 12)
-    assert torch.equal(found, simulated_members(tmp_path, plan, 0, fused=False))
-
-
 def test_some_sites_per_round_are_those_of_the_simulation(tmp_path: Path) -> None:
     config = read_config(write_tables(tmp_path))
     options = {"epochs": "2", "batch_size": "10"}

@@ -8,7 +8,6 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.text import counted, first_few, quoted
-from fedminmax.data.splines import ramps
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
@@ -102,10 +101,7 @@ def _write_quantity(
                 f"column '{feature.column}' has {counted(int(outside.sum()), 'value')} too far "
                 "from the training values to compute with; correct such values"
             )
-        scaled = np.where(missing, 0.0, scaled)
-        part[:, 0] = scaled
-        if feature.knots:
-            part[:, 1 : len(feature.knots)] = ramps(torch.from_numpy(scaled), feature.knots)
+        part[:, 0] = np.where(missing, 0.0, scaled)
     if feature.flags_missing:
         part[:, -1] = missing
 

@@ -1,7 +1,7 @@
 """The encoding that all sites share: computed from summed summaries, exactly as from pooled rows.
 
 A quantity becomes its distance from the mean in standard deviations, with 0 and a separate flag for
-a missing value; for a spline model its ramps follow (``data.splines``). A category becomes one
+a missing value. A category becomes one
 column per category that occurs in training, also with a flag for missing values. A category that is
 not listed, or does not occur in training, is all zeros, in training and in predictions.
 
@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from functools import cache
-from itertools import pairwise
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,7 +22,6 @@ from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import ExactSums
 from fedminmax.core.small_groups import groups_to_merge, included_groups
-from fedminmax.data.splines import KNOTS, largest_squares
 from fedminmax.data.tables.groups import (
     GroupKey,
     check_spellings,
@@ -36,27 +34,19 @@ from fedminmax.data.tables.site_summary import SiteSummary
 
 @dataclass(frozen=True)
 class EncodedQuantity:
-    """Numbers, booleans and dates; without ``varies`` only the missing-value flag is used.
-
-    ``knots`` of a spline model are in deviations from the mean.
-    """
+    """Numbers, booleans and dates; without ``varies`` only the missing-value flag is used."""
 
     column: str
     mean: float
     deviation: float
     varies: bool
     flags_missing: bool
-    knots: tuple[float, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns that the model sees."""
         value = (self.column,) if self.varies else ()
-        ramps = (
-            f"{self.column} from {low:g} to {high:g} deviations"
-            for low, high in pairwise(self.knots)
-        )
-        return (*value, *ramps, *_flag(self.column, flagged=self.flags_missing))
+        return (*value, *_flag(self.column, flagged=self.flags_missing))
 
 
 @dataclass(frozen=True)
@@ -144,18 +134,10 @@ class Encoding:
         return len(self.schema.target.classes) or 1
 
 
-def agree_on_encoding(schema: Schema, total: SiteSummary, *, splines: bool = False) -> Encoding:
-    """Compute the encoding from the sum of all sites' summaries.
-
-    With ``splines``, numbers and dates get knots.
-    """
+def agree_on_encoding(schema: Schema, total: SiteSummary) -> Encoding:
+    """Compute the encoding from the sum of all sites' summaries."""
     check_spellings(total.group_counts, schema)
     encoded = {feature.column: _encoded(feature, total) for feature in schema.features}
-    if splines:
-        encoded |= {
-            feature.column: _with_knots(feature, encoded[feature.column], total)
-            for feature in schema.features
-        }
     kept = tuple(entry for entry in encoded.values() if entry.names)
     if not kept:
         raise InputError("every feature is constant in the training rows; name features that vary")
@@ -203,16 +185,6 @@ def _encoded(feature: Feature, total: SiteSummary) -> EncodedQuantity | EncodedC
         return EncodedQuantity(feature.column, 0.0, 0.0, varies=False, flags_missing=False)
     deviation = sums.deviation
     return EncodedQuantity(feature.column, sums.mean, deviation, deviation > 0, missing)
-
-
-def _with_knots(
-    feature: Feature, encoded: EncodedQuantity | EncodedCategory, total: SiteSummary
-) -> EncodedQuantity | EncodedCategory:
-    if isinstance(encoded, EncodedCategory) or feature.kind is Kind.BOOLEAN or not encoded.varies:
-        return encoded
-    sums = total.quantities[feature.column]
-    # Zeros and ones, which have no effect that could bend.
-    return encoded if sums.squares == sums.total else replace(encoded, knots=KNOTS)
 
 
 def _encoded_category(feature: Feature, counts: tuple[int, ...]) -> EncodedCategory:
@@ -286,8 +258,6 @@ def _contradictions(encoding: Encoding) -> Iterator[str]:
                 yield f"has categories of '{feature.column}' that its schema does not have"
         elif not _is_scale(feature):
             yield f"has no usable mean and deviation of '{feature.column}'"
-        elif not _are_knots(feature):
-            yield f"has no usable knots of '{feature.column}'"
     columns = len(encoding.schema.protected)
     if not encoding.groups or any(len(key) != columns for key in encoding.group_numbers):
         yield "has groups that its schema does not have"
@@ -308,26 +278,8 @@ def _is_scale(feature: EncodedQuantity) -> bool:
     return finite and (feature.deviation > 0 or not feature.varies)
 
 
-def has_expected_knots(encoding: Encoding, *, splines: bool) -> bool:
-    """Return whether all knots are the known ones: others could single out rows."""
-    allowed = ((), KNOTS) if splines else ((),)
-    quantities = (feature for feature in encoding.features if isinstance(feature, EncodedQuantity))
-    return all(feature.knots in allowed for feature in quantities)
-
-
-def _are_knots(feature: EncodedQuantity) -> bool:
-    knots = feature.knots
-    if not knots:
-        return True
-    increase = all(low < high for low, high in pairwise(knots))
-    return feature.varies and len(knots) > 1 and increase and all(map(math.isfinite, knots))
-
-
 def row_lengths(summary: SiteSummary, encoding: Encoding) -> RowLengths:
-    """Return the roots of the sums over rows of |x|^2, a 1 appended to x, and of y^2.
-
-    Ramps of splines count with the most that they can be.
-    """
+    """Return the roots of the sums over rows of |x|^2, a 1 appended to x, and of y^2."""
     squares = Fraction(summary.rows)
     for feature in encoding.features:
         if isinstance(feature, EncodedCategory):
@@ -347,7 +299,7 @@ def _quantity_squares(feature: EncodedQuantity, summary: SiteSummary) -> Fractio
         squares += _scaled_squares(sums, feature.mean, feature.deviation)
     if feature.flags_missing:
         squares += summary.rows - sums.count
-    return squares + summary.rows * Fraction(largest_squares(feature.knots))
+    return squares
 
 
 def _category_squares(

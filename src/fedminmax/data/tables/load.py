@@ -161,7 +161,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
             "no training row has a value in every sensitive attribute; fill them, or set missing "
             'in [groups] to "own_group"'
         )
-    encoding = agree_on_encoding(config.schema, total, splines=config.model.is_spline)
+    encoding = agree_on_encoding(config.schema, total)
     files = [*training_files, *test_files]
     odd = [entry for file in files for entry in file.odd]
     warnings = (

@@ -108,7 +108,7 @@ class ExactCensus:
         total = reduce(add, summaries.values())
         _check_any_rows(total)
         check_same_codes(summaries, plan.schema)
-        encoding = agree_on_encoding(plan.schema, total, splines=plan.model.is_spline)
+        encoding = agree_on_encoding(plan.schema, total)
         _check_small_groups(plan, encoding, summaries)
         return encoding
 
@@ -194,9 +194,7 @@ class NoisyCensus:
         groups = {group for group, _ in total.strata}
         total = replace(total, strata={(group, label): 1 for group in groups for label in classes})
         # The noisy census says which groups are too small.
-        return replace(
-            agree_on_encoding(plan.schema, total, splines=plan.model.is_spline), small_groups=()
-        )
+        return replace(agree_on_encoding(plan.schema, total), small_groups=())
 
     def agree(
         self,

@@ -18,7 +18,6 @@ from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.ledger import before_and_after, read_ledger
 from fedminmax.core.text import counted, quoted
-from fedminmax.data.splines import KNOTS
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
     leak_warnings,
@@ -120,9 +119,8 @@ def _without_noise(
 
 def max_parameters(config: TableConfig) -> int:
     """Return the maximum number of parameters, if every category and missing value occurs."""
-    ramps = len(KNOTS) - 1 if config.model.is_spline else 0
     widths = [
-        len(feature.categories) + 1 if feature.kind is Kind.CATEGORY else 2 + ramps
+        len(feature.categories) + 1 if feature.kind is Kind.CATEGORY else 2
         for feature in config.schema.features
     ]
     layers = (sum(widths), *config.model.hidden, len(config.schema.target.classes) or 1)

@@ -21,7 +21,7 @@ from torch import Tensor
 from fedminmax.config.planned_runs import needs_learning_rate, with_rate
 from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
 from fedminmax.core.messages import Order, Sums
-from fedminmax.data.tables.encoding import encoding_from_json, has_expected_knots
+from fedminmax.data.tables.encoding import encoding_from_json
 from fedminmax.data.tables.site_summary import SiteSummary, summarise, without_counts
 from fedminmax.methods.method import AnyMethod, lets_sites_keep
 from fedminmax.network.secure.layouts import Layouts, sizes_from_bytes
@@ -214,8 +214,6 @@ class Site:
         agreed = encoding_from_json(content.decode(errors="replace"), SERVER)
         if agreed.schema != job.plan.schema:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
-        if not has_expected_knots(agreed, splines=job.plan.model.is_spline):
-            raise RefusedError(f"{SERVER} sent an encoding with knots of its own; refused")
         told = checked_bytes(sizes, MAX_PLAN_BYTES, SERVER)
         all_sizes = sizes_from_bytes(told, SERVER) if self.is_masked else None
         question = Question(Endpoint.ENCODE)
