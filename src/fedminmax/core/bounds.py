@@ -9,7 +9,7 @@ hold for every table, so a value above them must be wrong.
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from decimal import ROUND_DOWN, Context
 
 import torch
@@ -157,7 +157,8 @@ class RowLimits:
     ``curvature`` is the largest second derivative of its loss in the outputs, of either sign.
     ``output`` is its largest output. ``ridge`` is the penalty's factor, and ``pull`` the norm of
     its gradient, which is included in ``slope`` but not in ``squared_slope_per_loss``. With
-    ``at_every_model`` all limits but the output's hold at any model.
+    ``at_every_model`` all limits but the output's hold at any model. ``coded`` rows are those of an
+    additive model.
     """
 
     classes: int
@@ -171,6 +172,7 @@ class RowLimits:
     at_every_model: bool
     ridge: float = 0.0
     pull: float = 0.0
+    coded: bool = False
 
     def squared_slopes(self, counts: Tensor, losses: Tensor) -> Tensor:
         """Return an upper bound on the sum of squared gradients of rows of length 1, by group.
@@ -257,7 +259,8 @@ def row_limits(
 def row_limits_at(task: Task, parameters: Tensor) -> RowLimits:
     """Return what one row can do to the sums of a task's model with these parameters."""
     layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
-    return row_limits(layers, parameters, task.loss, task.ridge)
+    limits = row_limits(layers, parameters, task.loss, task.ridge)
+    return replace(limits, coded=isinstance(task.model, AdditiveModel))
 
 
 def _weights(layers: Sequence[nn.Linear], parameters: Tensor) -> list[tuple[Tensor, Tensor]]:

@@ -112,9 +112,11 @@ class LookAhead:
 
     def order(self, state: Any, key: RoundKey) -> Order:
         """Broadcast the next candidate; only the curvature of coded records needs weights."""
+        server = state.server if isinstance(state, PlayersState) else state
         weights = NO_WEIGHTS
-        if is_coded(state):
-            weights = state.curvature_weights
+        if is_coded(server) and server.wants_curvature:
+            # The server itself weights the curvature of other players than groups.
+            weights = server.curvature_weights if self.by_group else torch.ones(1).double()
         return Order(key, state.parameters, weights)
 
     def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
@@ -130,7 +132,7 @@ class LookAhead:
             if design is None:
                 sums = linear_group_sums(linear, order.parameters, rows, groups)
             else:
-                weights = order.weights if self.by_group else torch.ones(groups)
+                weights = order.weights.expand(groups) if len(order.weights) else None
                 sums = coded_group_sums(
                     linear, design, order.parameters, rows, groups, group_weights=weights
                 )
@@ -173,9 +175,9 @@ class LookAhead:
         )
         layout = layout_of(parameters, sender)
         linear = self.with_curvature(layout, groups=groups, sites=sender.sites)
-        if linear is None:
+        if linear is None or (linear.coded and not len(order.weights)):
             return expected
-        if not self.by_group:
+        if not self.by_group or linear.coded:
             sender = replace(sender, counts=sender.counts.sum(dim=0, keepdim=True))
         upper, reported = curvature_limits(linear, sender, reply)
         return replace(expected, lower=-upper, upper=upper, reported_curvature=reported)

@@ -239,7 +239,8 @@ def layout_of(parameters: int, sender: Sender) -> LinearStructure | None:
         return None
     classes = sender.limits.classes
     outputs, loss = max(classes, 1), "cross_entropy" if classes else "squared_error"
-    return LinearStructure(outputs, parameters // outputs - 1, intercept=True, loss=loss)
+    columns, coded = parameters // outputs - 1, sender.limits.coded
+    return LinearStructure(outputs, columns, intercept=True, loss=loss, coded=coded)
 
 
 def curvature_limits(

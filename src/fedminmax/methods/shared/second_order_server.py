@@ -62,6 +62,9 @@ from fedminmax.methods.shared.trial import Trial, new_trial
 
 # A step is good if the worst risk falls by half of the predicted decrease, and fails below a tenth.
 GOOD_SHARE, MIN_SHARE = 0.5, 0.1
+# The curvature of coded records is asked for again if a step gained less than this share of the
+# predicted decrease, or weights differ by more than this from those that it was taken with.
+ACCURATE_SHARE, MAX_CHANGE_OF_WEIGHTS = 0.9, 0.1
 MIN_DAMPING, MAX_DAMPING = 1e-12, 1e12
 DAMPING_FACTOR = 10.0
 MAX_CUT_ROUNDS = 3
@@ -168,9 +171,11 @@ def _with_sums(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
     risks, slopes, curvature = (known.clone() for known in before)
     risks[seen] = reported.losses[seen] / rows + 0.5 * ridge * point @ point
     slopes[seen] = structure.to_free(reported.gradients[seen]) / rows[:, None] + ridge * point
-    if structure.coded:
+    curved = state.curved
+    if structure.coded and reported.curvature.shape[1]:
         curvature = reported.curvature / (state.curvature_weights @ reported.counts.double())
-    else:
+        curved = state.weights
+    elif not structure.coded:
         curvature[seen] = reported.curvature[seen] / rows[:, None]
     number = state.rounds + 1
     return replace(
@@ -182,6 +187,7 @@ def _with_sums(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
         risks=risks,
         slopes=slopes,
         curvature=curvature,
+        curved=curved,
         size=replace(
             state.size, masked=masked_errors(structure, reported.rounding, reported.counts)
         ),
@@ -307,10 +313,13 @@ def _look_ahead(state: SecondOrderState, gain: float, min_weight: float) -> Seco
         lowest = minimise_max(functions, damping * scale + least, chosen, floor)
     worst = _worst(state, state.risks, min_weight)
     step = from_centred(structure, lowest.step, state.centre)
+    weights = state.fixed.weights(lowest.weights)
     state = replace(
         state,
         parameters=structure.from_free(structure.to_free(state.best) + step).to(state.best),
-        weights=state.fixed.weights(lowest.weights),
+        weights=weights,
+        wants_curvature=gain < ACCURATE_SHARE
+        or float((weights - state.curved).abs().sum()) > MAX_CHANGE_OF_WEIGHTS,
         scale=scale,
         damping=damping,
         promised=worst - lowest.value,

@@ -40,7 +40,8 @@ class SecondOrderState:
     model, with its penalty; infinite unless it was measured on all rows. ``seen`` has the rows
     behind each player's risk, weighted by round, and ``repeats`` is how often in a row the
     candidate was sent again. ``trial`` decides whether candidates are returned while sites are
-    missing. ``size`` determines rounding errors.
+    missing. ``size`` determines rounding errors. ``curved`` are the weights of the one curvature of
+    coded records, and ``wants_curvature`` says whether the next round's is needed.
     """
 
     parameters: Tensor
@@ -67,6 +68,8 @@ class SecondOrderState:
     repeats: int
     rounds: int
     trial: Trial
+    curved: Tensor
+    wants_curvature: bool = True
 
     @property
     def is_exact(self) -> bool:
@@ -186,4 +189,5 @@ def start_second_order(
         repeats=0,
         rounds=0,
         trial=new_trial(start, players),
+        curved=new(players),
     )
