@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.methods.look_ahead import FedAvgFast, FedMinMaxFast, LookAheadState
+from fedminmax.methods.look_ahead import FedAvgFast, FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.shared.players_state import LookAheadState
 from fedminmax.methods.shared.second_order_state import SecondOrderState
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.messages import RoundKey
-from fedminmax.methods.look_ahead import AFLFast, FedMinMaxFast, LookAheadState
+from fedminmax.methods.look_ahead import AFLFast, FedMinMaxFast
 from fedminmax.methods.shared.first_order_server import FirstOrderState
+from fedminmax.methods.shared.players_state import LookAheadState
 from fedminmax.methods.shared.trial import new_trial
 from fedminmax.training.one_round import run_round
 from fedminmax.training.simulation import Simulation

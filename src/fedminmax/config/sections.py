@@ -25,6 +25,7 @@ from fedminmax.methods.defaults import (
     DEFAULT_ROUNDS,
     PRIVATE_ROUNDS,
     default_baseline,
+    default_keep_share,
     default_loss,
     default_ridge,
 )
@@ -240,6 +241,9 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
     if private and "curvature" in card.option_types:
         # Curvature sums cannot keep a privacy guarantee.
         options = {"curvature": "false"} | options
+    keep_share = default_keep_share(card.pace, linear=linear)
+    if keep_share and "keep_share" in card.option_types:
+        options = {"keep_share": _text(keep_share)} | options
     stated = {"method": {}} | dict(file)
     if isinstance(stated["method"], dict):
         stated["method"] = {

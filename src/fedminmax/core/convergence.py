@@ -52,12 +52,14 @@ class Goal:
     """What a method minimises, as far as risks by group show it.
 
     ``weights_floor`` is the minimum weight of a group, for a method whose mean weights are the
-    best response to its mean model; None for others. ``over_sites`` is a minimax over sites,
-    whose risks are not in the log.
+    best response to its mean model; None for others. Besides, each group keeps ``keep_share`` of
+    its share of the rows as weight. ``over_sites`` is a minimax over sites, whose risks are not in
+    the log.
     """
 
     minimax: bool
     weights_floor: float | None = None
+    keep_share: float = 0.0
     over_sites: bool = False
 
 
@@ -334,9 +336,9 @@ def _weights_gap(log: RiskLog, goal: Goal) -> float | None:
     # Groups that are too small keep their share; the adversary does not choose them.
     risks = log.mean_risks(1 / 2, 1)[log.included]
     weights = log.weights[log.between(1 / 2, 1)].mean(axis=0)[log.included]
-    floor = goal.weights_floor
-    mass = float(log.rows[log.included].sum() / log.rows.sum())
-    best = (mass - floor * len(risks)) * risks.max() + floor * risks.sum()
+    floor, shares = goal.weights_floor, log.rows[log.included] / log.rows.sum()
+    free = (1.0 - goal.keep_share) * float(shares.sum()) - floor * len(risks)
+    best = free * risks.max() + (floor + goal.keep_share * shares) @ risks
     return max(0.0, float(best - weights @ risks))
 
 

@@ -1,8 +1,9 @@
 """How a model is judged by losses on validation rows: by the objective that its method minimises.
 
 The players are groups, sites, or a single one with all rows. With their risks r_k and shares p_k
-of the rows, the objective is the worst risk, the tilted mean (1/t) log sum_k p_k exp(t r_k), or the
-power mean (sum_k p_k r_k^(q+1))^(1/(q+1)), which orders models as the mean of powers does.
+of the rows, the objective is the worst risk, its mixture with the mean risk (``keep_share``), the
+tilted mean (1/t) log sum_k p_k exp(t r_k), or the power mean (sum_k p_k r_k^(q+1))^(1/(q+1)), which
+orders models as the mean of powers does.
 
 Players with few rows are pooled (see ``core.validation``), and so they are in every objective. A
 server that does not see each site's losses judges by the mean over all rows in place of an
@@ -10,7 +11,7 @@ objective over sites.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import torch
@@ -38,11 +39,15 @@ class Players(Enum):
 
 @dataclass(frozen=True)
 class Judge:
-    """An objective over players; the worst risk unless it has a ``tilt`` or a ``power`` q."""
+    """An objective over players; the worst risk unless it has a ``tilt`` or a ``power`` q.
+
+    With ``keep_share`` k, the worst risk counts 1 - k, and the mean risk over all rows counts k.
+    """
 
     players: Players
     tilt: float | None = None
     power: float | None = None
+    keep_share: float = 0.0
 
     def measure(
         self, sums: LossSums, rows: Tensor, included: Tensor, after_round: int
@@ -71,9 +76,22 @@ class Judge:
         if self.tilt is None and self.power is None:
             found = worst_risk(sums, rows, after_round)
             if self.players is Players.SITES and found.is_measured:
-                return ValidationRisk(after_round, found.risk, found.standard_error, ONE_SITE)
-            return found
+                found = replace(found, group=ONE_SITE)
+            return self._with_mean(found, sums)
         return self._averaged(sums, rows, after_round)
+
+    def _with_mean(self, worst: ValidationRisk, sums: LossSums) -> ValidationRisk:
+        """Return the mixture of the worst risk and the mean risk, as in ``simplex.FixedShares``."""
+        mean = _mean(sums, worst.round)
+        if not self.keep_share or not worst.is_measured or not mean.is_measured:
+            return worst
+        kept, rest = self.keep_share, 1.0 - self.keep_share
+        return replace(
+            worst,
+            risk=rest * worst.risk + kept * mean.risk,
+            # At most this, by Cauchy and Schwarz: both are means over some of the same rows.
+            standard_error=rest * worst.standard_error + kept * mean.standard_error,
+        )
 
     def _averaged(self, sums: LossSums, rows: Tensor, after_round: int) -> ValidationRisk:
         """Return a tilted or power mean; its error by the derivatives in the players' risks."""

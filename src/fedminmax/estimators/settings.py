@@ -15,14 +15,26 @@ from fedminmax.core.models import checked_widths
 from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS, checked_share
 from fedminmax.methods.card import Pace, pace_of
-from fedminmax.methods.defaults import DEFAULT_ROUNDS, default_loss, default_patience, default_ridge
+from fedminmax.methods.defaults import (
+    DEFAULT_ROUNDS,
+    default_keep_share,
+    default_loss,
+    default_patience,
+    default_ridge,
+)
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.look_ahead import DEFAULT_GAP, FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.checks import check_whole, checked_method
 
 # Settings of the default method; a method that the user gives has its own.
-DEFAULT_METHOD_SETTINGS = ("optimality_gap", "learning_rate", "adversary_rate", "min_weight")
+DEFAULT_METHOD_SETTINGS = (
+    "optimality_gap",
+    "learning_rate",
+    "adversary_rate",
+    "min_weight",
+    "keep_share",
+)
 ADVERSARY_RATE = 0.1
 LINEAR, NETWORK = KINDS = "linear", "mlp"
 
@@ -41,7 +53,9 @@ class TrainingSettings:
             curvature that any weighting of the groups can give a linear model (a network: at most
             0.1).
         adversary_rate: Algorithm 1's step size of the groups' weights (0.1); 0 ignores the groups.
-        min_weight: the minimum weight of a group.
+        min_weight: the minimum weight of a group, above what it keeps.
+        keep_share: every group keeps this part of its share of the rows as weight; 0 is minimax, 1
+            would be plain training. None is 0.5 for a network with FedMinMaxFast, else 0.
         minimum_group: groups with fewer rows are small.
         small: how small groups are treated: "by_size" weights each by its share of the rows and
             never as the worst group, "merge" combines them into one group, "include" treats them
@@ -72,6 +86,7 @@ class TrainingSettings:
     learning_rate: float | None = None
     adversary_rate: float | None = None
     min_weight: float = 0.0
+    keep_share: float | None = None
     minimum_group: int = MINIMUM_GROUP
     small: str = "by_size"
     model: str | None = None
@@ -155,15 +170,26 @@ def method_of(settings: TrainingSettings) -> AnyMethod[Any]:
         return settings.method
     if not _asks_for_algorithm_1(settings):
         optimality_gap = DEFAULT_GAP if settings.optimality_gap is None else settings.optimality_gap
-        return FedMinMaxFast(settings.min_weight, optimality_gap=optimality_gap)
+        return FedMinMaxFast(
+            settings.min_weight,
+            keep_share=_keep_share_of(settings),
+            optimality_gap=optimality_gap,
+        )
     adversary = ADVERSARY_RATE if settings.adversary_rate is None else settings.adversary_rate
     # The average of all rounds is still biased towards the start.
     return FedMinMax(
         settings.learning_rate,
         adversary,
         min_weight=settings.min_weight,
+        keep_share=_keep_share_of(settings),
         output=Iterate.TAIL_AVERAGE,
     )
+
+
+def _keep_share_of(settings: TrainingSettings) -> float:
+    if settings.keep_share is not None:
+        return settings.keep_share
+    return default_keep_share(pace_of_settings(settings), linear=kind_of(settings) != NETWORK)
 
 
 def _asks_for_algorithm_1(settings: TrainingSettings) -> bool:

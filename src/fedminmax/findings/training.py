@@ -45,13 +45,15 @@ def could_be_better(results: Results) -> str:
     if proof is None or not proof.is_of_groups:
         return "That is not known."
     size, what = upper_percent(proof.gap), f"{results.model.kind} model on these features"
+    kept = results.method.options.get("keep_share")
+    risk = "mixture of the highest and the mean" if kept else "highest"
     if proof.gap <= HARDLY:
         return (
-            f"No. With any parameters, a {what} can lower the highest training risk of a group, "
+            f"No. With any parameters, a {what} can lower the {risk} training risk of a group, "
             f"penalty included, by at most {size} (certified)."
         )
     return (
-        f"Perhaps. It is certified only that no {what} lowers the highest training risk of a "
+        f"Perhaps. It is certified only that no {what} lowers the {risk} training risk of a "
         f"group, penalty included, by more than {size}."
     )
 
@@ -75,8 +77,11 @@ def certificate_text(results: Results) -> str | None:
 def _certified_risk(results: Results, proof: Certificate) -> str:
     """Say which risk is meant: a mixture of groups has one that no single group needs to have."""
     risk = f"training risk ({LOSS_NAMES[results.loss]})"
-    floor = results.method.options.get("min_weight") if results.method.key == CERTIFYING else None
+    options = results.method.options if results.method.key == CERTIFYING else {}
+    floor, kept = options.get("min_weight"), options.get("keep_share")
     terms = [f"every group has a weight of at least {floor:g}"] if floor else []
+    if isinstance(kept, float) and kept:
+        terms.append(f"every group keeps {percent(kept)} of its share of the records")
     if results.small_groups and proof.is_of_groups:
         names = counted(len(results.small_groups), "group")
         terms.append(f"the {names} too small to be trained for: the share of their records")

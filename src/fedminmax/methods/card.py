@@ -28,7 +28,8 @@ RATE = {"learning_rate": PAPADAKI}
 SAFE_RATE = {"learning_rate": "ours: as large as is safe for the rows (networks: at most 0.1)"}
 ADVERSARY = {"adversary_rate": PAPADAKI}
 LOCAL = {"epochs": PAPADAKI, "batch_size": PAPADAKI}
-FLOOR = {"min_weight": "Papadaki et al. 2021, Algorithm 1 (no floor)"}
+KEEP = {"keep_share": "none; networks on tables: ours, 0.5"}
+FLOOR = KEEP | {"min_weight": "Papadaki et al. 2021, Algorithm 1 (no floor)"}
 AUTHORS = "the authors' code"
 START = {"start": "Papadaki et al. 2021 (lambda^0 = n_k / n)"}
 SNAPSHOTS = {"adversary_rate": OURS, "steps": OURS, "batch_size": OURS}
@@ -203,15 +204,17 @@ def goal_of(method: AnyMethod[Any]) -> Goal:
 
     >>> from fedminmax.methods.fedminmax import FedMinMax
     >>> goal_of(FedMinMax(min_weight=0.01))
-    Goal(minimax=True, weights_floor=0.01, over_sites=False)
-    >>> goal_of(FedMinMax(adversary_rate=0.0))
-    Goal(minimax=False, weights_floor=None, over_sites=False)
+    Goal(minimax=True, weights_floor=0.01, keep_share=0.0, over_sites=False)
+    >>> goal_of(FedMinMax(adversary_rate=0.0)).minimax
+    False
     """
     card = card_of(method)
     if card is None or not card.minimax_over_groups or not _plays_minimax(method, card):
         over_sites = card is not None and card.minimax and card.over is Over.SITES
         return Goal(minimax=False, over_sites=over_sites)
-    return Goal(minimax=True, weights_floor=getattr(method, "min_weight", None))
+    keep_share = getattr(method, "keep_share", 0.0)
+    floor = getattr(method, "min_weight", None)
+    return Goal(minimax=True, weights_floor=floor, keep_share=keep_share)
 
 
 def judge_of(method: AnyMethod[Any]) -> Judge:
@@ -233,7 +236,8 @@ def judge_of(method: AnyMethod[Any]) -> Judge:
         return WORST_GROUP
     if not _plays_minimax(method, card):
         return MEAN
-    return WORST_SITE if card.over is Over.SITES else WORST_GROUP
+    worst = WORST_SITE if card.over is Over.SITES else WORST_GROUP
+    return replace(worst, keep_share=getattr(method, "keep_share", 0.0))
 
 
 def check_private_unit(method: AnyMethod[Any], unit: Unit) -> None:

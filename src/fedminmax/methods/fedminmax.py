@@ -12,7 +12,10 @@ no separate implementation.
 | w = mu / rho     | order.weights               |
 | eta_theta        | learning_rate               |
 | eta_mu           | adversary_rate              |
-| epsilon          | min_weight                     |
+| epsilon          | min_weight                  |
+
+With ``keep_share`` k the adversary moves within mu >= k rho + epsilon, so the objective is k times
+the mean risk plus 1 - k times the worst one (see ``simplex.FixedShares``).
 
 Both players move simultaneously: mu is updated with the risks of theta^{t-1}, from the same pass as
 the gradient.
@@ -25,10 +28,10 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.noise import Unit
-from fedminmax.core.solvers.simplex import ascend_on_simplex
+from fedminmax.core.solvers.simplex import FixedShares, ascend_on_simplex
 from fedminmax.methods.card import ADVERSARY, FLOOR, SAFE_RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.shared.checks import check_not_negative, check_rate
+from fedminmax.methods.shared.checks import check_keep_share, check_not_negative, check_rate
 from fedminmax.methods.shared.replies import shares_within_floor, weigh_by_group
 
 
@@ -60,6 +63,9 @@ class FedMinMaxState:
 class FedMinMax:
     """Algorithm 1. ``adversary_rate=0`` is plain empirical risk minimisation.
 
+    A group keeps at least ``keep_share`` of its share of the records as weight, and ``min_weight``
+    besides.
+
     >>> FedMinMax(learning_rate=-1)
     Traceback (most recent call last):
     fedminmax.core.errors.InputError: FedMinMax: learning_rate = -1; give a positive number
@@ -69,6 +75,7 @@ class FedMinMax:
     adversary_rate: float = 0.1
     _: KW_ONLY
     min_weight: float = 0.0
+    keep_share: float = 0.0
     name: str = "FedMinMax"
     output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
@@ -78,10 +85,11 @@ class FedMinMax:
         check_not_negative(
             self.name, adversary_rate=self.adversary_rate, min_weight=self.min_weight
         )
+        check_keep_share(self.name, self.keep_share)
 
     def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:
-        """mu^0 = rho, moved inside the floor if a group is rarer than min_weight."""
-        weights = shares_within_floor(self.name, census, self.min_weight)
+        """mu^0 = rho, moved inside the floor if a group is too rare for it."""
+        weights = shares_within_floor(self.name, census, self.min_weight, self.keep_share)
         return FedMinMaxState(parameters, weights, census.group_shares, census.included)
 
     def order(self, state: FedMinMaxState, key: RoundKey) -> Order:
@@ -100,5 +108,6 @@ class FedMinMax:
             (total.group_count > 0) & state.included,
             rate=self.adversary_rate,
             floor=self.min_weight,
+            kept=FixedShares(state.group_shares, state.included, self.keep_share).kept,
         )
         return replace(state, parameters=descend(state.parameters, total), weights=weights)

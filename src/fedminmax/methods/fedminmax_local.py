@@ -18,7 +18,12 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
 from fedminmax.methods.method import SiteData
-from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.checks import (
+    check_keep_share,
+    check_not_negative,
+    check_plan,
+    check_positive,
+)
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
 from fedminmax.methods.shared.replies import displacement, local_stream, sums_before_training
 
@@ -43,6 +48,7 @@ class FedMinMaxLocal:
     adversary_rate: float = 0.1
     _: KW_ONLY
     min_weight: float = 0.0
+    keep_share: float = 0.0
     epochs: int = 15
     batch_size: int | None = 100
     name: str = "FedMinMax (local epochs)"
@@ -54,12 +60,18 @@ class FedMinMaxLocal:
         check_not_negative(
             self.name, adversary_rate=self.adversary_rate, min_weight=self.min_weight
         )
+        check_keep_share(self.name, self.keep_share)
         check_plan(self.name, self.epochs, self.batch_size)
 
     @property
     def minmax(self) -> FedMinMax:
         """Algorithm 1 with the same settings, for the server's half."""
-        return FedMinMax(self.learning_rate, self.adversary_rate, min_weight=self.min_weight)
+        return FedMinMax(
+            self.learning_rate,
+            self.adversary_rate,
+            min_weight=self.min_weight,
+            keep_share=self.keep_share,
+        )
 
     def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:
         """As in Algorithm 1."""

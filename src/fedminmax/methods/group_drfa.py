@@ -22,12 +22,12 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.randomness import Purpose, numpy_stream
-from fedminmax.core.solvers.simplex import ascend_on_simplex
+from fedminmax.core.solvers.simplex import FixedShares, ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import FLOOR, RATE, SNAPSHOTS, MethodCard, Over, Pace, Weights
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import SiteData
-from fedminmax.methods.shared.checks import check_not_negative
+from fedminmax.methods.shared.checks import check_keep_share, check_not_negative
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.shared.replies import NO_WEIGHTS, sums_before_training
 from fedminmax.methods.shared.sampling import (
@@ -75,6 +75,7 @@ class GroupDRFA:
     adversary_rate: float = 0.01
     _: KW_ONLY
     min_weight: float = 0.0
+    keep_share: float = 0.0
     steps: int = 10
     batch_size: int | None = 50
     name: str = "group DRFA"
@@ -86,6 +87,7 @@ class GroupDRFA:
         check_not_negative(
             self.name, adversary_rate=self.adversary_rate, min_weight=self.min_weight
         )
+        check_keep_share(self.name, self.keep_share)
 
     @property
     def _plan(self) -> LocalSteps:
@@ -93,7 +95,9 @@ class GroupDRFA:
 
     def init(self, parameters: Tensor, census: Census) -> GroupDRFAState:
         """mu^0 as in FedMinMax."""
-        minmax = FedMinMax(min_weight=self.min_weight, name=self.name).init(parameters, census)
+        minmax = FedMinMax(
+            min_weight=self.min_weight, keep_share=self.keep_share, name=self.name
+        ).init(parameters, census)
         return GroupDRFAState(**vars(minmax), snapshot=no_snapshot(parameters))
 
     def order(self, state: GroupDRFAState, key: RoundKey) -> Order:
@@ -150,5 +154,6 @@ class GroupDRFA:
             (total.group_count > 0) & state.included,
             rate=self.steps * self.adversary_rate,
             floor=self.min_weight,
+            kept=FixedShares(state.group_shares, state.included, self.keep_share).kept,
         )
         return replace(state, weights=weights, snapshot=no_snapshot(state.parameters))

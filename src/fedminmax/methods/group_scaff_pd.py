@@ -40,12 +40,17 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, batches_per_epoch, train_with_extra_gradient
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend, zero_sums
 from fedminmax.core.one_step import weighted_gradient
-from fedminmax.core.solvers.simplex import ascend_on_simplex
+from fedminmax.core.solvers.simplex import FixedShares, ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import SiteData
-from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.checks import (
+    check_keep_share,
+    check_not_negative,
+    check_plan,
+    check_positive,
+)
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
@@ -97,6 +102,7 @@ class GroupSCAFFPD:
     _: KW_ONLY
     extrapolation: float = 1.0
     min_weight: float = 0.0
+    keep_share: float = 0.0
     epochs: int = 15
     batch_size: int | None = 100
     name: str = "group SCAFF-PD"
@@ -111,11 +117,14 @@ class GroupSCAFFPD:
             extrapolation=self.extrapolation,
             min_weight=self.min_weight,
         )
+        check_keep_share(self.name, self.keep_share)
         check_plan(self.name, self.epochs, self.batch_size)
 
     def init(self, parameters: Tensor, census: Census) -> GroupSCAFFPDState:
         """Start as FedMinMax does; no group's loss is known yet."""
-        start = FedMinMax(min_weight=self.min_weight, name=self.name).init(parameters, census)
+        start = FedMinMax(
+            min_weight=self.min_weight, keep_share=self.keep_share, name=self.name
+        ).init(parameters, census)
         nothing = zero_sums(parameters.numel(), census.groups, 0)
         return GroupSCAFFPDState(
             **vars(start),
@@ -213,6 +222,7 @@ class GroupSCAFFPD:
             seen & state.included,
             rate=self.adversary_rate,
             floor=self.min_weight,
+            kept=FixedShares(state.group_shares, state.included, self.keep_share).kept,
         )
         by_group = total.step.view(len(weights), -1)
         return replace(

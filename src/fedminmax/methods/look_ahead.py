@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.additive.sums import coded_group_sums
-from fedminmax.core.certificate import Certificate, row_size
+from fedminmax.core.certificate import row_size
 from fedminmax.core.errors import InputError
 from fedminmax.core.group_sums import gradients_by_part, linear_group_sums, linear_rows_per_chunk
 from fedminmax.core.iterates import Iterate
@@ -32,9 +32,14 @@ from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import NO_STATISTICS, Census, Order, Reveals, RoundKey, Sums, zero_sums
 from fedminmax.core.noise import Unit
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import FLOOR, GAP, LOOK_AHEAD, MethodCard, Over, Pace, Weights
+from fedminmax.methods.card import FLOOR, GAP, KEEP, LOOK_AHEAD, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import JudgingState, SiteData
-from fedminmax.methods.shared.checks import check_not_negative, check_positive, check_share
+from fedminmax.methods.shared.checks import (
+    check_keep_share,
+    check_not_negative,
+    check_positive,
+    check_share,
+)
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     OwnLoss,
@@ -43,11 +48,11 @@ from fedminmax.methods.shared.expected_reply import (
     layout_of,
 )
 from fedminmax.methods.shared.first_order_server import (
-    FirstOrderState,
     after_first_order_round,
     start_first_order,
 )
 from fedminmax.methods.shared.noisy_server import NoisyState, after_noisy_round, start_noisy
+from fedminmax.methods.shared.players_state import LookAheadState, PlayersState
 from fedminmax.methods.shared.replies import NO_WEIGHTS, RiskSums, shares_within_floor, sum_by_group
 from fedminmax.methods.shared.second_order_server import after_second_order_round
 from fedminmax.methods.shared.second_order_state import (
@@ -56,7 +61,6 @@ from fedminmax.methods.shared.second_order_state import (
     start_second_order,
 )
 
-LookAheadState = SecondOrderState | FirstOrderState | NoisyState
 # When to stop: the possible relative improvement of the worst risk.
 DEFAULT_GAP = 1e-4
 
@@ -99,6 +103,7 @@ class LookAhead:
         check_not_negative(self.name, optimality_gap=self.optimality_gap)
         check_positive(self.name, learning_rate=self.learning_rate)
         check_share(self.name, **{"1 - momentum": 1.0 - self.momentum})
+        check_keep_share(self.name, getattr(self, "keep_share", 0.0))
 
     @property
     def by_group(self) -> bool:
@@ -200,6 +205,7 @@ class LookAhead:
         ``players`` is the census with the server's players for groups.
         """
         counts, included = players.counts.sum(dim=0), players.included
+        keep_share: float = getattr(self, "keep_share", 0.0)
         linear = self.with_curvature(census.linear, groups=census.groups, sites=census.sites)
         if census.noise is not None:
             if linear is not None:
@@ -207,11 +213,17 @@ class LookAhead:
                     f"{self.name}: curvature sums cannot keep a privacy guarantee; give "
                     "curvature=False"
                 )
-            return start_noisy(parameters, players, census.noise, weights)
+            return start_noisy(parameters, players, census.noise, weights, keep_share)
         if linear is not None:
             size = row_size(players, linear, linear_rows_per_chunk(linear))
             return start_second_order(
-                parameters, linear, weights=weights, counts=counts, included=included, size=size
+                parameters,
+                linear,
+                weights=weights,
+                counts=counts,
+                included=included,
+                keep_share=keep_share,
+                size=size,
             )
         return start_first_order(
             parameters,
@@ -219,6 +231,7 @@ class LookAhead:
             weights=weights,
             counts=counts,
             included=included,
+            keep_share=keep_share,
             rate=self.learning_rate,
         )
 
@@ -250,18 +263,22 @@ class FedMinMaxFast(LookAhead):
     """Minimax over groups: see ``LookAhead``.
 
     Args:
-        min_weight: the minimum weight of a group.
+        min_weight: the minimum weight of a group, above what it keeps.
+        keep_share: every group keeps this part of its share of the records as weight; so the
+            objective, and what is proved, is keep_share times the mean risk plus the rest times the
+            worst one (see ``simplex.FixedShares``).
     """
 
     min_weight: float = 0.0
     _: KW_ONLY
+    keep_share: float = 0.0
     name: str = "FedMinMaxFast"
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
     over: ClassVar[Over] = Over.GROUPS
 
     def init(self, parameters: Tensor, census: Census) -> LookAheadState:
         """Return the state before the first round."""
-        weights = shares_within_floor(self.name, census, self.min_weight)
+        weights = shares_within_floor(self.name, census, self.min_weight, self.keep_share)
         return self.start(parameters, census, census, weights)
 
     row_sums = LookAhead.sums_of_rows
@@ -279,46 +296,6 @@ class FedMinMaxFast(LookAhead):
         return self.after_round(state, reported, self.min_weight)
 
 
-@dataclass(frozen=True, eq=False)
-class PlayersState:
-    """The server's state if its players are not the groups.
-
-    ``sites`` are the players' numbers among ``entries`` sites; if all records are one player, there
-    are none, no weights, and nothing is proved about the worst group.
-    """
-
-    server: LookAheadState
-    sites: Tensor
-    entries: int
-
-    @property
-    def parameters(self) -> Tensor:
-        """The next model to try."""
-        return self.server.parameters
-
-    @property
-    def weights(self) -> Tensor:
-        """Lambda by site, 0 for a site without rows; empty if all records are one player."""
-        weights = torch.zeros(self.entries, dtype=torch.float64)
-        return weights.index_copy(0, self.sites, self.server.weights[: len(self.sites)])
-
-    @property
-    def selected(self) -> Tensor:
-        """The model with the lowest risk."""
-        return self.server.selected
-
-    @property
-    def certificate(self) -> Certificate | None:
-        """What is proved of the worst site; None if nothing is."""
-        proved = self.server.certificate
-        return None if proved is None or not self.entries else replace(proved, players="site")
-
-    @property
-    def remaining(self) -> float | None:
-        """The possible relative improvement of the risk that is minimised; None if unknown."""
-        return self.server.remaining
-
-
 @MethodCard(
     key="afl-fast",
     paper="Mohri et al. 2019's objective, with a prox-linear server (ours)",
@@ -328,13 +305,14 @@ class PlayersState:
     minimax=True,
     weights=Weights.SITES,
     absent_keep_weight=False,
-    sources=LOOK_AHEAD | GAP,
+    sources=LOOK_AHEAD | KEEP | GAP,
 )
 @dataclass(frozen=True)
 class AFLFast(LookAhead):
-    """Minimax over sites: see ``LookAhead``."""
+    """Minimax over sites: see ``LookAhead``; ``keep_share`` as in ``FedMinMaxFast``."""
 
     _: KW_ONLY
+    keep_share: float = 0.0
     name: str = "AFLFast"
     reveals: Reveals = field(default=Reveals.OWN_VECTOR, init=False)
     over: ClassVar[Over] = Over.SITES

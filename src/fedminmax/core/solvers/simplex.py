@@ -75,22 +75,33 @@ def project_on_simplex(vector: Tensor, *, floor: float = 0.0, total: float = 1.0
 
 
 def ascend_on_simplex(
-    weights: Tensor, risks: Tensor, present: Tensor, *, rate: float, floor: float = 0.0
+    weights: Tensor,
+    risks: Tensor,
+    present: Tensor,
+    *,
+    rate: float,
+    floor: float = 0.0,
+    kept: Tensor | None = None,
 ) -> Tensor:
     """Projected gradient ascent on <weights, risks>, only among the entries that are present.
 
     An absent entry keeps its weight exactly, and the present ones share the mass that they had:
-    treating "absent this round" as "risk 0" would take weight away from absent groups.
+    treating "absent this round" as "risk 0" would take weight away from absent groups. Weights are
+    at least ``floor``, or that much above ``kept`` if it is given.
+
+    >>> half, all_seen = torch.full((2,), 0.5).double(), torch.tensor([True, True])
+    >>> worse = torch.tensor([9.0, 0.0], dtype=torch.float64)
+    >>> ascend_on_simplex(half, worse, all_seen, rate=1.0, kept=0.5 * half).tolist()
+    [0.75, 0.25]
     """
-    if bool(present.all()):
-        return project_on_simplex(weights + rate * risks, floor=floor)
     if not bool(present.any()):
         return weights
+    kept = torch.zeros_like(weights) if kept is None else kept
     moved = weights.clone()
-    seen = weights[present]
-    moved[present] = project_on_simplex(
-        seen + rate * risks[present], floor=floor, total=float(seen.sum())
-    )
+    above = (weights - kept)[present]
+    total = 1.0 - float(kept.sum()) if bool(present.all()) else float(above.sum())
+    raised = project_on_simplex(above + rate * risks[present], floor=floor, total=total)
+    moved[present] = kept[present] + raised
     return moved
 
 
@@ -246,31 +257,40 @@ def min_norm_weights(gram: Tensor, centre: Tensor, radius: float) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class FixedShares:
-    """Each player's share [m], and which players may be chosen [m]: the others keep their share.
+    """Each player's share [m], which players may be chosen [m], and the share that those keep.
 
-    With s the sum of the fixed weights rho_b, the adversary's weights are mu_b = rho_b for fixed b,
-    and mu_a >= epsilon with sum 1 - s for the others. That is a plain simplex over
-    nu = mu / (1 - s), if every other player's risk is replaced by
+    A player that may not be chosen has its share rho_b as weight. With ``keep_share`` k, the others
+    keep that part of theirs: mu_a >= k rho_a + epsilon. With f the weight that is left to
+    distribute, and kappa_b = rho_b or kappa_a = k rho_a what is kept, that is a plain simplex over
+    nu = (mu - kappa) / f, if the risk of every player that may be chosen is replaced by
 
-        R_a = (1 - s) r_a + sum_b rho_b r_b,    that is R = M r and mu = M' nu,
+        R_a = f r_a + sum_b kappa_b r_b,    that is R = M r and mu = M' nu,
 
     since mu . r = nu . R. Gradients, curvatures and lower bounds on the risks mix in the same way,
-    so anything computed or proved with R holds for this game.
+    so anything computed or proved with R holds for this game. If every player may be chosen, its
+    value is (1 - k) times the worst risk plus k times the mean risk.
 
     | symbol  | name     |
     |---------|----------|
     | rho     | shares   |
-    | 1 - s   | free     |
+    | kappa   | kept     |
+    | f       | free     |
     | epsilon | floor    |
     """
 
     shares: Tensor
     included: Tensor
+    keep_share: float = 0.0
+
+    @property
+    def kept(self) -> Tensor:
+        """The weight that each player has in any case."""
+        return torch.where(self.included, self.keep_share * self.shares, self.shares)
 
     @property
     def free(self) -> float:
         """The weight that the adversary may distribute."""
-        return 1.0 - float(self.shares[~self.included].sum())
+        return 1.0 - float(self.kept.sum())
 
     def mix(self, values: Tensor) -> Tensor:
         """Return M values: one row per included player, of risks or anything linear in them.
@@ -279,25 +299,27 @@ class FixedShares:
         >>> fixed = FixedShares(shares, torch.tensor([True, True, False]))
         >>> fixed.mix(torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)).tolist()
         [1.75, 2.5]
+        >>> half = FixedShares(shares, torch.tensor([True, True, True]), keep_share=0.5)
+        >>> half.mix(torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)).tolist()
+        [1.5, 2.0, 3.0]
         """
-        if bool(self.included.all()):
+        if self.keep_share == 0.0 and bool(self.included.all()):
             return values
-        small = self.shares[~self.included].to(values)
-        fixed: Tensor = torch.tensordot(small, values[~self.included], dims=1)
-        return self.free * values[self.included] + fixed
+        common: Tensor = torch.tensordot(self.kept.to(values), values, dims=1)
+        return self.free * values[self.included] + common
 
     def floor(self, epsilon: float) -> float:
-        """Return the minimum nu of a included player."""
+        """Return the minimum nu of an included player."""
         return epsilon / self.free
 
     def chosen(self, weights: Tensor) -> Tensor:
         """Return nu for these weights mu."""
-        return weights[self.included] / self.free
+        return (weights - self.kept)[self.included] / self.free
 
     def weights(self, chosen: Tensor) -> Tensor:
         """Return mu = M' nu."""
-        weights = self.shares.clone()
-        weights[self.included] = self.free * chosen
+        weights = self.kept
+        weights[self.included] += self.free * chosen
         return weights
 
 

@@ -92,3 +92,12 @@ def check_floor(method: str, min_weight: float, size: int, what: str, total: flo
             f"{method}: min_weight = {min_weight:g} with {size} {what} needs a total weight of "
             f"{min_weight * size:g}; choose min_weight at most {total / size:g}"
         )
+
+
+def check_keep_share(method: str, keep_share: float) -> None:
+    """Refuse a part of the natural shares that leaves no weight to distribute."""
+    if not (is_finite(keep_share) and 0.0 <= keep_share < 1.0):
+        raise InputError(
+            f"{method}: keep_share = {format_value(keep_share)}; give a number from 0 (weights may "
+            "be 0) to below 1 (every record has nearly the same weight)"
+        )

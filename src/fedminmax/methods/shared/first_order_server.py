@@ -112,6 +112,7 @@ def start_first_order(
     weights: Tensor,
     counts: Tensor,
     included: Tensor,
+    keep_share: float,
     rate: float,
 ) -> FirstOrderState:
     """Nothing is known yet: the first round collects the sums of the initial model."""
@@ -122,7 +123,7 @@ def start_first_order(
         best=parameters,
         ridge=ridge,
         counts=counts,
-        fixed=FixedShares(counts.double() / counts.sum(), included),
+        fixed=FixedShares(counts.double() / counts.sum(), included, keep_share),
         risks=torch.zeros(len(counts), dtype=torch.float64),
         slopes=slopes,
         slope_sums=slopes,

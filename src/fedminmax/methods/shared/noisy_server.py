@@ -91,7 +91,11 @@ class NoisyState:
 
 
 def start_noisy(
-    parameters: Tensor, census: Census, noise: NoiseLevels, weights: Tensor
+    parameters: Tensor,
+    census: Census,
+    noise: NoiseLevels,
+    weights: Tensor,
+    keep_share: float,
 ) -> NoisyState:
     """Nothing is known yet but the noise and, of a linear model, the mean of x x'."""
     counts, linear = census.counts.sum(dim=0), census.linear
@@ -106,7 +110,7 @@ def start_noisy(
         last=new(length),
         structure=linear,
         counts=counts,
-        fixed=FixedShares(rows / rows.sum(), census.included),
+        fixed=FixedShares(rows / rows.sum(), census.included, keep_share),
         risks=new(len(counts)),
         slope_sums=new(len(counts), length),
         inverse=_inverse_metric(linear, census.moment, noise, float(rows.sum())),
@@ -170,9 +174,10 @@ def _step(state: NoisyState, point: Tensor, min_weight: float) -> NoisyState:
     trace = float(_scaled(state, torch.ones_like(mixed[:1])).sum())
     if linear is not None:
         trace = float(state.inverse.diagonal().sum()) * (len(point) // linear.columns)
-    variance = share * trace * (fixed.free * state.deviation[fixed.included]).square()
+    deviations = fixed.mix(torch.diag(state.deviation))
+    variance = share * trace * deviations @ deviations.T
     products = scaled @ mixed.T
-    values, vectors = torch.linalg.eigh(0.5 * (products + products.T) - torch.diag(variance))
+    values, vectors = torch.linalg.eigh(0.5 * (products + products.T) - variance)
     products = (vectors * values.clamp(min=0.0)) @ vectors.T
     chosen = maximise_on_simplex(
         fixed.mix(state.risks), products, fixed.chosen(state.weights), fixed.floor(min_weight)

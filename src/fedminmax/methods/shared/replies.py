@@ -23,7 +23,7 @@ from torch import Tensor
 from fedminmax.core.messages import NOT_ROUNDED, Census, Order, SumRounding, Sums, zero_sums
 from fedminmax.core.one_step import losses_of
 from fedminmax.core.randomness import Purpose, torch_stream
-from fedminmax.core.solvers.simplex import project_on_simplex
+from fedminmax.core.solvers.simplex import FixedShares, project_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.method import RowWeights, SiteData
 from fedminmax.methods.shared.checks import check_floor
@@ -64,16 +64,16 @@ def local_stream(order: Order, site: SiteData) -> torch.Generator:
     return torch_stream(order.key.seed, purpose, order.key.round, site.number)
 
 
-def shares_within_floor(method: str, census: Census, min_weight: float) -> Tensor:
-    """Return rho, moved inside the floor if a included group is rarer than min_weight."""
-    included, shares = census.included, census.group_shares
-    free = float(shares[included].sum())
-    check_floor(method, min_weight, int(included.sum()), "groups", free)
+def shares_within_floor(
+    method: str, census: Census, min_weight: float, keep_share: float = 0.0
+) -> Tensor:
+    """Return rho, moved inside the floor keep_share rho_a + min_weight of the included groups."""
+    fixed = FixedShares(census.group_shares, census.included, keep_share)
+    check_floor(method, min_weight, int(fixed.included.sum()), "groups", fixed.free)
     if min_weight == 0:
-        return shares
-    weights = shares.clone()
-    weights[included] = project_on_simplex(shares[included], floor=min_weight, total=free)
-    return weights
+        return fixed.shares
+    chosen = fixed.chosen(fixed.shares)
+    return fixed.weights(project_on_simplex(chosen, floor=fixed.floor(min_weight)))
 
 
 def uniform_weights(census: Census) -> Tensor:

@@ -158,6 +158,7 @@ def start_second_order(
     weights: Tensor,
     counts: Tensor,
     included: Tensor,
+    keep_share: float,
     size: RowSize,
 ) -> SecondOrderState:
     """Nothing is known yet: the first round collects the sums of the initial model."""
@@ -171,7 +172,7 @@ def start_second_order(
         best=start,
         structure=structure,
         counts=counts,
-        fixed=FixedShares(counts.double() / counts.sum(), included),
+        fixed=FixedShares(counts.double() / counts.sum(), included, keep_share),
         size=size,
         risks=new(players),
         slopes=new(players, numbers),

@@ -1,0 +1,53 @@
+"""The state of a server that looks ahead, if its players are sites or all records, not groups."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.certificate import Certificate
+from fedminmax.methods.shared.first_order_server import FirstOrderState
+from fedminmax.methods.shared.noisy_server import NoisyState
+from fedminmax.methods.shared.second_order_state import SecondOrderState
+
+LookAheadState = SecondOrderState | FirstOrderState | NoisyState
+
+
+@dataclass(frozen=True, eq=False)
+class PlayersState:
+    """The server's state if its players are not the groups.
+
+    ``sites`` are the players' numbers among ``entries`` sites; if all records are one player, there
+    are none, no weights, and nothing is proved about the worst group.
+    """
+
+    server: LookAheadState
+    sites: Tensor
+    entries: int
+
+    @property
+    def parameters(self) -> Tensor:
+        """The next model to try."""
+        return self.server.parameters
+
+    @property
+    def weights(self) -> Tensor:
+        """Lambda by site, 0 for a site without rows; empty if all records are one player."""
+        weights = torch.zeros(self.entries, dtype=torch.float64)
+        return weights.index_copy(0, self.sites, self.server.weights[: len(self.sites)])
+
+    @property
+    def selected(self) -> Tensor:
+        """The model with the lowest risk."""
+        return self.server.selected
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved of the worst site; None if nothing is."""
+        proved = self.server.certificate
+        return None if proved is None or not self.entries else replace(proved, players="site")
+
+    @property
+    def remaining(self) -> float | None:
+        """The possible relative improvement of the risk that is minimised; None if unknown."""
+        return self.server.remaining
