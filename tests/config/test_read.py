@@ -17,7 +17,7 @@ from tests.data.tables.small_tables import SCHEMA, write_config
 TARGET = 'target = "ill"\n'
 CLASSES = 'classes = ["no", "yes"]'
 COLUMNS = 'columns = ["sex"]'
-FEDMINMAX_OPTIONS = ("learning_rate", "adversary_rate", "min_weight")
+FEDMINMAX_OPTIONS = ("learning_rate", "adversary_rate", "min_weight", "keep_share")
 METHOD = 'name = "fedminmax"'
 
 

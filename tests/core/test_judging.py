@@ -54,6 +54,16 @@ BY_GROUP = np.array([LOSSES[own == GROUP].mean() for own in range(2)])
         (WORST_SITE, BY_SITE.max(), ONE_SITE),
         (MEAN, LOSSES.mean(), ALL_ROWS),
         (
+            Judge(Players.GROUPS, keep_share=0.25),
+            0.75 * BY_GROUP.max() + 0.25 * LOSSES.mean(),
+            1,
+        ),
+        (
+            Judge(Players.SITES, keep_share=0.25),
+            0.75 * BY_SITE.max() + 0.25 * LOSSES.mean(),
+            ONE_SITE,
+        ),
+        (
             Judge(Players.SITES, tilt=2.0),
             math.log((SHARES * np.exp(2.0 * BY_SITE)).sum()) / 2.0,
             ALL_ROWS,

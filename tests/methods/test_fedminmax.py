@@ -55,6 +55,15 @@ def test_algorithm_1_with_a_floor(epsilon: float) -> None:
     assert_follows(PROBLEM, method, trace)
 
 
+def test_with_a_share_kept_the_adversary_distributes_the_rest() -> None:
+    """At a rate this high, all that may move goes to the worst group; 0.4 of each third stays."""
+    method = FedMinMax(learning_rate=0.01, adversary_rate=1e3, keep_share=0.4)
+    *_, last = train(PROBLEM.federation(), method, rounds=5)
+    expected = np.full(3, 0.4 / 3)
+    expected[int(last.risks.argmax())] += 0.6
+    np.testing.assert_allclose(to_numpy(last.weights), expected, atol=1e-12)
+
+
 def test_mu_starts_at_the_group_shares() -> None:
     """Columns of the table: 5, 5 and 5 of 15 rows would hide it, so take 6, 2 and 4 of 12."""
     federation = softmax_problem([[4, 0, 1], [2, 2, 3]]).federation()

@@ -18,10 +18,6 @@ from tests.problems import Rows, Vector
 RIDGE = 0.05
 COUNTS = [60, 45, 40, 4, 2]
 SHARES = np.array(COUNTS) / sum(COUNTS)
-# M by hand: the first three groups play, 6 of 151 rows do not.
-MIXING = np.hstack(
-    [(1 - 6 / 151) * np.eye(3), np.tile(np.array([4, 2]) / 151, (3, 1))],
-)
 
 
 def rows(*, small: int = 6) -> Rows:
@@ -45,6 +41,7 @@ def last(
     rounds: int,
     loss: Any = cross_entropy_loss,
     ridge: float = RIDGE,
+    keep_share: float = 0.0,
     **rule: Any,
 ) -> Round[Any]:
     model = nn.Linear(3, 2, dtype=torch.float64)
@@ -52,7 +49,7 @@ def last(
         model.weight.zero_()
         model.bias.zero_()
     federation = Simulation(model, loss, sites, ridge=ridge, **rule)
-    *_, done = train(federation, FedMinMaxFast(), rounds=rounds)
+    *_, done = train(federation, FedMinMaxFast(keep_share=keep_share), rounds=rounds)
     return done
 
 
@@ -73,6 +70,19 @@ def group_risks(theta: Vector, own: Rows) -> tuple[Vector, Vector]:
     return np.array(values), np.array(slopes)
 
 
+def kept_weights(keep_share: float) -> Vector:
+    """The first three groups play, 6 of 151 rows do not."""
+    weights: Vector = np.r_[keep_share * SHARES[:3], SHARES[3:]]
+    return weights
+
+
+def mixing(keep_share: float = 0.0) -> Vector:
+    """M by hand."""
+    kept = kept_weights(keep_share)
+    matrix: Vector = (1 - kept.sum()) * np.eye(5)[:3] + kept
+    return matrix
+
+
 def as_matrix(done: Round[Any]) -> Vector:
     """The answer in the order of ``group_risks``: each output's weights, then its bias."""
     flat = done.members[0].numpy()
@@ -80,18 +90,22 @@ def as_matrix(done: Round[Any]) -> Vector:
     return theta
 
 
-def test_the_value_is_another_solvers() -> None:
+@pytest.mark.parametrize("keep_share", [0.0, 0.3])
+def test_the_value_is_another_solvers(keep_share: float) -> None:
+    kept = kept_weights(keep_share)
+
     def mixed(theta: Vector) -> tuple[Vector, Vector]:
         values, slopes = group_risks(theta, rows())
-        return MIXING @ values, MIXING @ slopes
+        return mixing(keep_share) @ values, mixing(keep_share) @ slopes
 
     expected = lowest_maximum(mixed, np.zeros(8))
-    done = last([rows()], 12, minimum_group=30)
+    done = last([rows()], 12, minimum_group=30, keep_share=keep_share)
     assert mixed(as_matrix(done))[0].max() == pytest.approx(expected, abs=1e-8)
     state = done.progress.state
     assert state.lower <= expected <= state.upper + 1e-12
     assert state.upper - state.lower < 1e-6
     assert done.weights[3:].tolist() == SHARES[3:].tolist()
+    assert bool((done.weights.numpy() >= kept).all())
     assert float(done.weights.sum()) == pytest.approx(1.0, abs=1e-12)
     # The gradient of mu . r vanishes: both players are where they want to be.
     slope = done.weights.numpy() @ group_risks(as_matrix(done), rows())[1]
@@ -144,7 +158,7 @@ def test_squared_error_is_still_solved_by_one_round() -> None:
         own = [number == a for a in range(5)]
         values = np.array([(errors[rows] ** 2).mean() for rows in own])
         slopes = np.array([2.0 * errors[rows] @ inputs[rows] / rows.sum() for rows in own])
-        return MIXING @ values, MIXING @ slopes
+        return mixing() @ values, mixing() @ slopes
 
     federation = Simulation(
         nn.Linear(3, 1, dtype=torch.float64), squared_error_loss, [(x, y, group)], minimum_group=30
