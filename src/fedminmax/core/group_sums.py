@@ -27,6 +27,8 @@ from fedminmax.core.workspace import Workspace
 
 # Chunks of this many numbers stay in the cache while they are used several times.
 NUMBERS_PER_CHUNK = 2**18
+# Of coded rows (``core.additive.sums``).
+CODED_ROWS_PER_CHUNK = 2**16
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +111,8 @@ def _rows_by_part(part: Tensor, parts: int) -> Iterator[tuple[int, Tensor]]:
 
 def linear_rows_per_chunk(structure: LinearStructure) -> int:
     """Return how many rows of a linear model are summed at a time."""
+    if structure.coded:
+        return CODED_ROWS_PER_CHUNK
     return max(NUMBERS_PER_CHUNK // structure.columns, 64)
 
 

@@ -96,7 +96,11 @@ def class_rounds(
         matrix = structure.as_matrix(structure.from_free(fit.theta))
         totals = yield ClassQuestion(candidates, _padded(structure, matrix, candidates), cells=True)
         rounds += 1
-        pairs = _chosen(structure, candidates, totals, records, max_pairs)
+        unit = 1.0
+        if structure.loss == "squared_error" and fit.best is not None:
+            # The unit of a squared error is twice the error variance.
+            unit = max(2.0 * fit.best.loss / records, 1e-300)
+        pairs = _chosen(structure, candidates, totals, unit, max_pairs)
     if pairs:
         wider = replace(structure, inputs=structure.inputs + sum(p.block.size for p in pairs))
         padded = _padded(structure, structure.as_matrix(structure.from_free(fit.theta)), pairs)
@@ -195,7 +199,7 @@ def _chosen(
     structure: LinearStructure,
     candidates: Sequence[Pair],
     totals: ClassTotals,
-    records: int,
+    unit: float,
     most: int,
 ) -> tuple[Pair, ...]:
     """Return the pairs with the highest positive scores, in the order of their columns."""
@@ -205,8 +209,6 @@ def _chosen(
         torch.split(values.reshape(outputs, -1)[:, structure.inputs :], sizes, dim=1)
         for values in (totals.slopes, totals.bends)
     )
-    # Squared errors have twice the error variance as unit of their loss.
-    unit = 2.0 * totals.loss / records if structure.loss == "squared_error" else 1.0
     free = max(outputs - 1, 1)
     scores = [
         free / outputs * float((slope.square() / (bend + PRIOR)).sum()) / unit

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedminmax.core.additive.sums import coded_group_sums
 from fedminmax.core.certificate import (
     Certificate,
     check_provable,
@@ -82,7 +83,12 @@ class GradientsForProof:
         rows, groups, linear = site.examples, site.groups, workspaces[0].linear
         if linear is None:
             raise TypeError("a network has no such sums")
-        sums = linear_group_sums(linear, order.parameters, rows, groups, curvature=False)
+        design = workspaces[0].design
+        sums = (
+            linear_group_sums(linear, order.parameters, rows, groups, curvature=False)
+            if design is None
+            else coded_group_sums(linear, design, order.parameters, rows, groups)
+        )
         return replace(
             zero_sums(0, groups, 0),
             step=sums.gradients.flatten(),

@@ -18,12 +18,10 @@ from torch import Tensor
 
 from fedminmax.core.additive.model import Design
 from fedminmax.core.examples import Examples
-from fedminmax.core.group_sums import GroupSums, pair_weights
+from fedminmax.core.group_sums import CODED_ROWS_PER_CHUNK, GroupSums, pair_weights
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME, LOSSES_WITH_GRADIENTS
 
-# Codes of this many records at a time are small enough for the cache.
-RECORDS_PER_CHUNK = 2**16
 Columns = NDArray[np.int64]
 
 
@@ -100,8 +98,8 @@ def _chunks(
     examples: Examples,
 ) -> Iterator[tuple[Columns, NDArray[np.float64], Tensor, NDArray[np.int64]]]:
     """Yield codes by block, outputs, targets and groups of some records at a time."""
-    for start in range(0, len(examples), RECORDS_PER_CHUNK):
-        chunk = slice(start, start + RECORDS_PER_CHUNK)
+    for start in range(0, len(examples), CODED_ROWS_PER_CHUNK):
+        chunk = slice(start, start + CODED_ROWS_PER_CHUNK)
         codes = np.ascontiguousarray(examples.x[chunk].numpy().T).astype(np.int64)
         scores = np.tile(intercepts, (codes.shape[1], 1))
         for offset, column in zip(design.offsets, codes, strict=True):
