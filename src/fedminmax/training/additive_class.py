@@ -11,20 +11,24 @@ cell. Pairs with a positive score are taken from the top (Lou et al., KDD 2013, 
 on cells, too).
 
 ``class_rounds`` is a generator: it yields what to ask for, and is sent the totals over all sites.
+At first all effects are 0, so that every record has the same second derivative: those first sums
+are counts, of records by code and by pair of codes.
 """
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import accumulate, combinations
 
 import torch
 from torch import Tensor
 
+from fedminmax.core.additive.effects import standard_errors
 from fedminmax.core.additive.model import AdditiveModel, Block, Pair, codes_with_pairs
 from fedminmax.core.additive.smoothing import (
     MeanSums,
     SmoothFit,
     after_smoothing_round,
+    covariance,
     start_smoothing,
 )
 from fedminmax.core.additive.sums import coded_cell_sums, coded_group_sums
@@ -66,13 +70,17 @@ class ClassTotals:
 class AdditiveClass:
     """The blocks with their smoothing, the pairs, the plain mean fit, and how many rounds it took.
 
-    ``effects`` [outputs, columns] and ``intercepts`` [outputs] are those of the fit.
+    ``effects`` [outputs, columns] and ``intercepts`` [outputs] are those of the fit, ``counts``
+    [columns] the records of each code, and ``standard_errors`` [scores, columns] those of the
+    effects on scores (``core.additive.effects``).
     """
 
     blocks: tuple[Block, ...]
     pairs: tuple[Pair, ...]
     effects: Tensor
     intercepts: Tensor
+    counts: Tensor
+    standard_errors: Tensor
     rounds: int
 
 
@@ -88,7 +96,11 @@ def class_rounds(
     smoothness: float = 1.0,
 ) -> ClassRounds:
     """Choose smoothing and pairs; ``structure`` is that of the blocks without pairs."""
-    fit = yield from _smoothing_rounds(start_smoothing(structure, blocks, records), ())
+    start = start_smoothing(structure, blocks, records)
+    first = yield ClassQuestion((), start.parameters)
+    together = _records_together(structure, first, records)
+    fit = after_smoothing_round(start, _mean_sums(start, first))
+    fit = yield from _smoothing_rounds(fit, ())
     rounds = fit.rounds
     pairs: tuple[Pair, ...] = ()
     if max_pairs and len(blocks) > 1:
@@ -96,11 +108,7 @@ def class_rounds(
         matrix = structure.as_matrix(structure.from_free(fit.theta))
         totals = yield ClassQuestion(candidates, _padded(structure, matrix, candidates), cells=True)
         rounds += 1
-        unit = 1.0
-        if structure.loss == "squared_error" and fit.best is not None:
-            # The unit of a squared error is twice the error variance.
-            unit = max(2.0 * fit.best.loss / records, 1e-300)
-        pairs = _chosen(structure, candidates, totals, unit, max_pairs)
+        pairs = _chosen(fit, candidates, totals, max_pairs)
     if pairs:
         wider = replace(structure, inputs=structure.inputs + sum(p.block.size for p in pairs))
         padded = _padded(structure, structure.as_matrix(structure.from_free(fit.theta)), pairs)
@@ -113,6 +121,7 @@ def class_rounds(
         rounds += fit.rounds
     values = [_rounded(smoothness * value) for value in fit.smoothing.tolist()]
     matrix = fit.structure.as_matrix(fit.structure.from_free(fit.theta))
+    counts = _counts(together, blocks, pairs)
     return AdditiveClass(
         tuple(replace(b, smoothing=v) for b, v in zip(fit.blocks, values, strict=True)),
         tuple(
@@ -121,6 +130,8 @@ def class_rounds(
         ),
         matrix[:, :-1],
         matrix[:, -1],
+        counts,
+        _standard_errors(fit, counts),
         rounds,
     )
 
@@ -128,17 +139,58 @@ def class_rounds(
 def _smoothing_rounds(
     fit: SmoothFit, pairs: tuple[Pair, ...]
 ) -> Generator[ClassQuestion, ClassTotals, SmoothFit]:
-    structure = fit.structure
     while not fit.settled and fit.rounds < MAX_ROUNDS:
         totals = yield ClassQuestion(pairs, fit.parameters)
-        sums = MeanSums(
-            fit.theta,
-            totals.loss,
-            structure.to_free(totals.slopes),
-            structure.free_curvature(totals.bends.reshape(1, -1))[0],
-        )
-        fit = after_smoothing_round(fit, sums)
+        fit = after_smoothing_round(fit, _mean_sums(fit, totals))
     return fit
+
+
+def _mean_sums(fit: SmoothFit, totals: ClassTotals) -> MeanSums:
+    structure = fit.structure
+    return MeanSums(
+        fit.theta,
+        totals.loss,
+        structure.to_free(totals.slopes),
+        structure.free_curvature(totals.bends.reshape(1, -1))[0],
+    )
+
+
+def _records_together(structure: LinearStructure, first: ClassTotals, records: int) -> Tensor:
+    """Return how many records have two codes together [columns, columns], from sums at zeros."""
+    columns = structure.columns
+    lower = first.bends.flatten()[: columns * (columns + 1) // 2]
+    matrix = lower.new_zeros(columns, columns)
+    rows, others = torch.tril_indices(columns, columns)
+    matrix[rows, others] = lower
+    matrix[others, rows] = lower
+    return (matrix * (records / float(matrix[-1, -1]))).round()
+
+
+def _counts(together: Tensor, blocks: Sequence[Block], pairs: Sequence[Pair]) -> Tensor:
+    """Return the records of each code, those of pairs last."""
+    parts = [together[-1, :-1]]
+    offsets = (0, *accumulate(block.size for block in blocks))
+    for pair in pairs:
+        rows, columns = (
+            slice(offsets[number], offsets[number + 1]) for number in (pair.first, pair.second)
+        )
+        cells = torch.tensor(pair.first_cells)[:, None] * pair.width + torch.tensor(
+            pair.second_cells
+        )
+        counts = together.new_zeros(pair.block.size)
+        parts.append(counts.index_add_(0, cells.flatten(), together[rows, columns].flatten()))
+    return torch.cat(parts)
+
+
+def _standard_errors(fit: SmoothFit, counts: Tensor) -> Tensor:
+    sizes = [block.size for block in fit.blocks]
+    return standard_errors(fit.structure, covariance(fit, _sums_of(fit)), sizes, counts)
+
+
+def _sums_of(fit: SmoothFit) -> MeanSums:
+    if fit.best is None:
+        raise ValueError("there are no sums yet")
+    return fit.best
 
 
 def _padded(structure: LinearStructure, matrix: Tensor, pairs: Sequence[Pair]) -> Tensor:
@@ -151,9 +203,7 @@ def _padded(structure: LinearStructure, matrix: Tensor, pairs: Sequence[Pair]) -
 
 def _candidate_pairs(fit: SmoothFit) -> tuple[Pair, ...]:
     """Return all pairs of the columns with the largest effects, in coarse cells."""
-    structure, sums = fit.structure, fit.best
-    if sums is None:
-        raise ValueError("there are no sums yet")
+    structure, sums = fit.structure, _sums_of(fit)
     columns = structure.columns
     weights = sums.curvature.diagonal()[:columns][:-1]
     effects = structure.as_matrix(structure.from_free(fit.theta))[:, :-1]
@@ -196,22 +246,21 @@ def _coarse_cells(block: Block, effects: Tensor, weights: Tensor) -> tuple[int, 
 
 
 def _chosen(
-    structure: LinearStructure,
-    candidates: Sequence[Pair],
-    totals: ClassTotals,
-    unit: float,
-    most: int,
+    fit: SmoothFit, candidates: Sequence[Pair], totals: ClassTotals, most: int
 ) -> tuple[Pair, ...]:
     """Return the pairs with the highest positive scores, in the order of their columns."""
+    structure, sums = fit.structure, _sums_of(fit)
     sizes = [pair.block.size for pair in candidates]
     outputs = structure.outputs
     slopes, bends = (
         torch.split(values.reshape(outputs, -1)[:, structure.inputs :], sizes, dim=1)
         for values in (totals.slopes, totals.bends)
     )
+    # Squared errors have twice the error variance as unit of their loss.
+    unit = 2.0 * sums.loss / fit.records if structure.loss == "squared_error" else 1.0
     free = max(outputs - 1, 1)
     scores = [
-        free / outputs * float((slope.square() / (bend + PRIOR)).sum()) / unit
+        free / outputs * float((slope.square() / (bend + PRIOR)).sum()) / max(unit, 1e-300)
         - free * int((bend[0] > 0).sum())
         for slope, bend in zip(slopes, bends, strict=True)
     ]

@@ -17,7 +17,7 @@ performance iteration). A handful of rounds suffice. All sums here are totals ov
 | lambda    | SmoothFit.smoothing |
 | S_b       | model.roughness |
 | H, g      | MeanSums           |
-| V         | covariance         |
+| phi V     | covariance         |
 """
 
 import math
@@ -128,9 +128,10 @@ def penalty_matrix(fit: SmoothFit) -> Tensor:
 
 
 def covariance(fit: SmoothFit, sums: MeanSums) -> Tensor:
-    """Return V = (H + S)^-1."""
+    """Return phi V, of the effects that were fitted with these sums."""
     factor = torch.linalg.cholesky(sums.curvature + penalty_matrix(fit))
-    return torch.cholesky_inverse(factor)
+    inverse = torch.cholesky_inverse(factor)
+    return inverse * _dispersion(fit, sums, sums.theta, inverse)
 
 
 def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
