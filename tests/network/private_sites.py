@@ -13,7 +13,8 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig
 from fedminmax.core.messages import Order, RoundKey
 from fedminmax.core.privacy.mechanism import Privacy
-from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
+from fedminmax.data.tables.agree import agree_on_encoding
+from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.site_summary import summarise
 from fedminmax.network.site.encoded_site import EncodedSite, encode_site, reply_to
 from fedminmax.network.site.policy import read_rows

@@ -62,7 +62,7 @@ def add_encoder(graph: Graph, encoding: Encoding) -> str:
     for feature in encoding.features:
         if isinstance(feature, EncodedCategory):
             parts.append(_category(graph, feature, encoding.schema))
-        else:
+        elif isinstance(feature, EncodedQuantity):
             parts += _quantity(graph, feature, encoding.schema)
     return graph.add("Concat", *parts, axis=1)
 

@@ -16,7 +16,7 @@ from fedminmax.data.tables.bins import (
     REFINEMENTS,
     Counts,
     Grid,
-    bin_edges,
+    bins_of,
     count_cells,
     counts_fault,
     first_grid,
@@ -40,7 +40,7 @@ def agreed(parts: Sequence[Values], bins: int = MAX_BINS) -> tuple[Grid, list[Co
 
 
 def edges_of(values: Values, bins: int = MAX_BINS) -> Values:
-    return np.array(bin_edges(*agreed([values], bins))[0])
+    return np.array(bins_of(*agreed([values], bins)).edges)
 
 
 def columns() -> dict[str, Values]:
@@ -67,12 +67,12 @@ def columns() -> dict[str, Values]:
 @pytest.mark.parametrize("bins", [MAX_BINS, 17, 2])
 def test_every_partition_gives_the_same_bins(name: str, bins: int) -> None:
     values = columns()[name]
-    pooled = bin_edges(*agreed([values], bins))
+    pooled = bins_of(*agreed([values], bins))
     random = np.random.default_rng(1)
     for sites in (2, 5):
         owner = random.integers(0, sites, len(values))
         apart = [random.permutation(values[owner == site]) for site in range(sites)]
-        assert bin_edges(*agreed(apart, bins)) == pooled
+        assert bins_of(*agreed(apart, bins)) == pooled
 
 
 @pytest.mark.parametrize("name", columns())
@@ -80,7 +80,8 @@ def test_every_partition_gives_the_same_bins(name: str, bins: int) -> None:
 def test_bins_are_few_and_none_is_small(name: str, bins: int) -> None:
     values = columns()[name]
     values = values[~np.isnan(values)]
-    edges, median = bin_edges(*agreed([values], bins))
+    found = bins_of(*agreed([values], bins))
+    edges, median = found.edges, found.median
     assert list(edges) == sorted(set(edges))
     records = np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1)
     assert len(records) <= bins

@@ -17,13 +17,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.core.examples import concatenate
+from fedminmax.data.tables.agree import agree_on_encoding
 from fedminmax.data.tables.encode import encode, encode_features
-from fedminmax.data.tables.encoding import (
-    Encoding,
-    agree_on_encoding,
-    encoding_as_json,
-    encoding_from_json,
-)
+from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_features, parse_rows
 from fedminmax.data.tables.read_file import FileTable
 from fedminmax.data.tables.site_summary import SiteSummary, summarise

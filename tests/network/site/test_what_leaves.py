@@ -9,7 +9,7 @@ import pytest
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.config.sections import ModelSection
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.encoding import agree_on_encoding
+from fedminmax.data.tables.agree import agree_on_encoding
 from fedminmax.data.tables.site_summary import summarise
 from fedminmax.network.site.policy import read_rows
 from fedminmax.network.site.preview import check_site, max_parameters

@@ -179,8 +179,16 @@ def counts_fault(grid: Grid, counts: Sequence[Counts], records: int) -> str | No
     return None if is_whole else f"counts of '{grid.column}' that do not add up"
 
 
-def bin_edges(grid: Grid, counts: Sequence[Counts]) -> tuple[tuple[float, ...], int]:
-    """Return the edges between bins, and the bin of the median; counts are of all refinements."""
+@dataclass(frozen=True)
+class ColumnBins:
+    """The edges between the bins of a column, and the bin of its median."""
+
+    edges: tuple[float, ...]
+    median: int
+
+
+def bins_of(grid: Grid, counts: Sequence[Counts]) -> ColumnBins:
+    """Return the bins that follow from the counts of all refinements."""
     starts, ends, records = _occupied(grid, counts)
     most = grid.cells // CELLS_PER_BIN
     total = int(records.sum())
@@ -192,7 +200,7 @@ def bin_edges(grid: Grid, counts: Sequence[Counts]) -> tuple[tuple[float, ...], 
         for end, start in zip(ends[cuts].tolist(), starts[cuts + 1].tolist(), strict=True)
     )
     median = int(np.searchsorted(np.cumsum(np.bincount(labels, records)), total / 2))
-    return edges, median
+    return ColumnBins(edges, median)
 
 
 def _occupied(grid: Grid, counts: Sequence[Counts]) -> tuple[Values, Values, Counts]:

@@ -5,10 +5,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedminmax.core.additive.model import codes_with_pairs
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.text import counted, first_few, quoted
-from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
+from fedminmax.data.tables.encoding import (
+    CodedCategory,
+    CodedFeature,
+    EncodedCategory,
+    EncodedQuantity,
+    Encoding,
+)
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
 
@@ -16,7 +23,7 @@ MAX_DEVIATIONS = 10.0
 
 
 def encode(rows: ParsedRows, encoding: Encoding, owner: str) -> Examples:
-    """Return the rows as examples: x in float32, y as class numbers or scaled quantities."""
+    """Return the rows as examples: x in float32 or codes, y as class numbers or scaled numbers."""
     x = encode_features(rows.features, encoding)
     return Examples(x, _encode_target(rows, encoding), _encode_groups(rows, encoding, owner))
 
@@ -42,7 +49,9 @@ def drop_unknown_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRow
 
 
 def encode_features(rows: FeatureRows, encoding: Encoding) -> Tensor:
-    """Return only x, which is all that a prediction needs."""
+    """Return only x, which is all that a prediction needs; codes for an additive model."""
+    if encoding.is_additive:
+        return codes_with_pairs(torch.from_numpy(_codes(rows, encoding)), encoding.pairs)
     x = np.zeros((rows.count, len(encoding.names)), np.float32)
     start = 0
     for feature in encoding.features:
@@ -51,10 +60,36 @@ def encode_features(rows: FeatureRows, encoding: Encoding) -> Tensor:
         if isinstance(feature, EncodedCategory):
             codes = rows.codes[feature.column]
             _write_category(part, codes, feature, _categories(encoding, feature.column))
-        else:
+        elif isinstance(feature, EncodedQuantity):
             _write_quantity(part, rows.quantities[feature.column], feature)
         start += width
     return torch.from_numpy(x)
+
+
+def _codes(rows: FeatureRows, encoding: Encoding) -> NDArray[np.int16] | NDArray[np.int32]:
+    """Return the code of each row and feature."""
+    features = [feature for feature in encoding.features if isinstance(feature, CodedFeature)]
+    largest = max(feature.block.size for feature in features)
+    narrow = largest <= np.iinfo(np.int16).max
+    codes = np.empty((rows.count, len(features)), np.int16 if narrow else np.int32)
+    for column, feature in enumerate(features):
+        if isinstance(feature, CodedCategory):
+            listed = _categories(encoding, feature.column)
+            codes[:, column] = _code_of_category(feature, listed)[rows.codes[feature.column]]
+        else:
+            values = rows.quantities[feature.column]
+            bins = np.searchsorted(feature.edges, values, side="right")
+            missing = len(feature.edges) + 1 if feature.flags_missing else feature.fallback
+            codes[:, column] = np.where(np.isnan(values), missing, bins)
+    return codes
+
+
+def _code_of_category(feature: CodedCategory, listed: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return the code of each listed category, of a missing value, and of an unlisted one."""
+    others = feature.block.size - 1
+    numbers = {category: number for number, category in enumerate(feature.categories)}
+    missing = len(feature.categories) if feature.flags_missing else others
+    return np.array([*(numbers.get(category, others) for category in listed), missing, others])
 
 
 def distance_warnings(rows: FeatureRows, encoding: Encoding, source: str) -> list[str]:
@@ -64,14 +99,14 @@ def distance_warnings(rows: FeatureRows, encoding: Encoding, source: str) -> lis
     """
     far, missing = [], []
     for feature in encoding.features:
-        if isinstance(feature, EncodedCategory):
+        if isinstance(feature, EncodedCategory | CodedCategory):
             absent = rows.codes[feature.column] == len(_categories(encoding, feature.column))
         else:
             values = rows.quantities[feature.column]
             absent = np.isnan(values)
             distance = np.abs(values - feature.mean)
             beyond = int((distance > MAX_DEVIATIONS * feature.deviation).sum())
-            if beyond and feature.varies:
+            if beyond and feature.deviation > 0:
                 far.append(f"'{feature.column}' in {beyond:,}")
         if absent.any():
             missing.append(f"'{feature.column}' in {int(absent.sum()):,}")

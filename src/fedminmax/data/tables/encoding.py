@@ -1,37 +1,46 @@
 """The encoding that all sites share: computed from summed summaries, exactly as from pooled rows.
 
-A quantity becomes its distance from the mean in standard deviations, with 0 and a separate flag for
-a missing value. A category becomes one
-column per category that occurs in training, also with a flag for missing values. A category that is
-not listed, or does not occur in training, is all zeros, in training and in predictions.
+For linear models and networks, a quantity becomes its distance from the mean in standard
+deviations, with 0 and a separate flag for a missing value. A category becomes one column per
+category that occurs in training, also with a flag for missing values. A category that is not
+listed, or does not occur in training, is all zeros, in training and in predictions.
+
+For additive models every feature becomes one code: the bin of a quantity (``data.tables.bins``), or
+the number of a category; a missing value has a code of its own where training has such values, and
+rare categories share the last code with unseen ones. Pairs of features have codes, too. How
+strongly a model smooths the effects of codes is part of the encoding (``core.additive``).
 
 A trained model's folder has the encoding as JSON. ``row_lengths`` computes the total length of a
 site's encoded rows from its summary, which limits its replies.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from fedminmax.config.schema import Feature, Kind, Schema
+from fedminmax.config.schema import Kind, Schema
+from fedminmax.core.additive.model import Block, Pair
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import ExactSums
-from fedminmax.core.small_groups import groups_to_merge, included_groups
-from fedminmax.data.tables.groups import (
-    GroupKey,
-    check_spellings,
-    group_name,
-    merged_key,
-    sort_groups,
-)
+from fedminmax.data.tables.bins import MAX_BINS
+from fedminmax.data.tables.groups import GroupKey, group_name, merged_key
 from fedminmax.data.tables.site_summary import SiteSummary
 
+# Of one category column, and of all columns together without pairs.
+MAX_CATEGORIES = 1_000
+MAX_CODES = 4_000
+MAX_CELLS = 1_000
+# Records of four kinds are told apart by their fields.
+STRICT = ConfigDict(extra="forbid")
 
+
+@with_config(STRICT)
 @dataclass(frozen=True)
 class EncodedQuantity:
     """Numbers, booleans and dates; without ``varies`` only the missing-value flag is used."""
@@ -49,6 +58,7 @@ class EncodedQuantity:
         return (*value, *_flag(self.column, flagged=self.flags_missing))
 
 
+@with_config(STRICT)
 @dataclass(frozen=True)
 class EncodedCategory:
     """One column for each category that occurs in training."""
@@ -64,6 +74,69 @@ class EncodedCategory:
         return (*values, *_flag(self.column, flagged=self.flags_missing))
 
 
+@with_config(STRICT)
+@dataclass(frozen=True)
+class BinnedQuantity:
+    """Numbers, booleans and dates of an additive model: a value has the code of its bin.
+
+    A bin begins with its edge. Missing values have the last code if ``flags_missing``, otherwise
+    that of the bin ``fallback``. ``mean`` and ``deviation`` are those of the training rows.
+    """
+
+    column: str
+    edges: tuple[float, ...]
+    flags_missing: bool
+    fallback: int
+    smoothing: float = 0.0
+    _: KW_ONLY
+    mean: float = 0.0
+    deviation: float = 0.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the codes."""
+        flag = _flag(self.column, flagged=self.flags_missing)
+        if not self.edges:
+            return (f"{self.column} is there", *flag)
+        marks = [f"{edge:.10g}" for edge in self.edges]
+        between = (f"{self.column} {low} to {high}" for low, high in pairwise(marks))
+        ends = f"{self.column} under {marks[0]}", f"{self.column} {marks[-1]} and over"
+        return (ends[0], *between, ends[1], *flag)
+
+    @property
+    def block(self) -> Block:
+        """How many codes there are; two bins have no order that could be smooth."""
+        bins = len(self.edges) + 1
+        return Block(bins + self.flags_missing, bins if bins > 2 else 0, self.smoothing)
+
+
+@with_config(STRICT)
+@dataclass(frozen=True)
+class CodedCategory:
+    """Categories of an additive model: a code each, then missing if flagged, then all others."""
+
+    column: str
+    categories: tuple[str, ...]
+    flags_missing: bool
+    smoothing: float = 0.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the codes."""
+        values = (f"{self.column} = {category}" for category in self.categories)
+        flag = _flag(self.column, flagged=self.flags_missing)
+        return (*values, *flag, f"{self.column} is another value")
+
+    @property
+    def block(self) -> Block:
+        """How many codes there are."""
+        return Block(len(self.categories) + self.flags_missing + 1, smoothing=self.smoothing)
+
+
+LinearFeature = EncodedQuantity | EncodedCategory
+CodedFeature = BinnedQuantity | CodedCategory
+
+
 @dataclass(frozen=True)
 class Scale:
     """Mean and standard deviation of a target that is a quantity."""
@@ -76,18 +149,32 @@ class Scale:
 class Encoding:
     """How rows become tensors; ``dropped`` features are constant in training.
 
+    ``pairs`` of features and the number of training ``records`` are those of an additive model.
     ``small_groups`` are the groups with too few training rows for minimax training;
     ``merged_groups`` are no longer separate groups, but part of the merged one.
     """
 
     schema: Schema
-    features: tuple[EncodedQuantity | EncodedCategory, ...]
+    features: tuple[LinearFeature | CodedFeature, ...]
     groups: tuple[GroupKey, ...]
     _: KW_ONLY
     target_scale: Scale | None
     dropped: tuple[str, ...]
     small_groups: tuple[GroupKey, ...] = ()
     merged_groups: tuple[GroupKey, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    records: int = 0
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether rows become codes of an additive model."""
+        return all(isinstance(feature, CodedFeature) for feature in self.features)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks of an additive model: one for each feature, then one for each pair."""
+        coded = (feature for feature in self.features if isinstance(feature, CodedFeature))
+        return (*(feature.block for feature in coded), *(pair.block for pair in self.pairs))
 
     @property
     def risk_unit(self) -> float:
@@ -96,8 +183,15 @@ class Encoding:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns that the model sees, in their order."""
-        return tuple(name for feature in self.features for name in feature.names)
+        """Names of the columns that the model sees, or of all codes, in their order."""
+        columns = [name for feature in self.features for name in feature.names]
+        cells = [
+            f"{self.features[pair.first].column} and {self.features[pair.second].column}, "
+            f"cell {number // pair.width + 1}, {number % pair.width + 1}"
+            for pair in self.pairs
+            for number in range(pair.block.size)
+        ]
+        return (*columns, *cells)
 
     @property
     def group_names(self) -> tuple[str, ...]:
@@ -134,85 +228,19 @@ class Encoding:
         return len(self.schema.target.classes) or 1
 
 
-def agree_on_encoding(schema: Schema, total: SiteSummary) -> Encoding:
-    """Compute the encoding from the sum of all sites' summaries."""
-    check_spellings(total.group_counts, schema)
-    encoded = {feature.column: _encoded(feature, total) for feature in schema.features}
-    kept = tuple(entry for entry in encoded.values() if entry.names)
-    if not kept:
-        raise InputError("every feature is constant in the training rows; name features that vary")
-    groups, merged = _merged(schema, total)
-    encoding = Encoding(
-        schema,
-        kept,
-        groups,
-        target_scale=_target_scale(schema, total),
-        dropped=tuple(column for column, entry in encoded.items() if not entry.names),
-        merged_groups=merged,
+def with_smoothing(
+    encoding: Encoding, values: Sequence[float], pairs: Sequence[Pair] = ()
+) -> Encoding:
+    """Return the encoding of an additive model with these pairs, and a smoothing of each block."""
+    features = tuple(
+        replace(feature, smoothing=value) if isinstance(feature, CodedFeature) else feature
+        for feature, value in zip(encoding.features, values, strict=False)
     )
-    return replace(encoding, small_groups=_small(encoding, total))
-
-
-def _merged(
-    schema: Schema, total: SiteSummary
-) -> tuple[tuple[GroupKey, ...], tuple[GroupKey, ...]]:
-    """Return the groups, and those that are merged into one of them."""
-    groups = sort_groups(total.group_counts, schema)
-    rows = [total.group_counts[key] for key in groups]
-    numbers = groups_to_merge(rows, schema.minimum_group_size, schema.small_groups)
-    merged = tuple(groups[number] for number in numbers)
-    if not merged:
-        return groups, ()
-    kept = [key for key in groups if key not in merged]
-    together = merged_key(schema)
-    return sort_groups([*kept, together], schema), tuple(k for k in merged if k != together)
-
-
-def _small(encoding: Encoding, total: SiteSummary) -> tuple[GroupKey, ...]:
-    least = encoding.schema.minimum_included
-    included = included_groups(encoding.count(total.group_counts), least)
-    return tuple(
-        key for key, is_included in zip(encoding.groups, included, strict=True) if not is_included
+    chosen = (
+        replace(pair, smoothing=value)
+        for pair, value in zip(pairs, values[len(features) :], strict=True)
     )
-
-
-def _encoded(feature: Feature, total: SiteSummary) -> EncodedQuantity | EncodedCategory:
-    if feature.kind is Kind.CATEGORY:
-        return _encoded_category(feature, total.categories[feature.column])
-    sums: ExactSums = total.quantities[feature.column]
-    missing = 0 < sums.count < total.rows
-    if sums.count == 0:
-        return EncodedQuantity(feature.column, 0.0, 0.0, varies=False, flags_missing=False)
-    deviation = sums.deviation
-    return EncodedQuantity(feature.column, sums.mean, deviation, deviation > 0, missing)
-
-
-def _encoded_category(feature: Feature, counts: tuple[int, ...]) -> EncodedCategory:
-    *listed, missing, unseen = counts
-    pairs = zip(feature.categories, listed, strict=True)
-    occurring = tuple(category for category, count in pairs if count)
-    constant = len(occurring) + bool(missing) + bool(unseen) < 2
-    if constant:
-        return EncodedCategory(feature.column, (), flags_missing=False)
-    return EncodedCategory(feature.column, occurring, flags_missing=missing > 0)
-
-
-def _target_scale(schema: Schema, total: SiteSummary) -> Scale | None:
-    target = schema.target
-    if target.is_quantity:
-        if total.target.variance == 0:
-            raise InputError(
-                f"target '{target.column}' is the same in every training row of all sites; "
-                "there is nothing to learn: choose another target"
-            )
-        return Scale(total.target.mean, total.target.deviation)
-    occurring = [target.classes[label] for label in sorted(total.class_counts)]
-    if len(occurring) < 2:
-        raise InputError(
-            f"target '{target.column}' has one class, '{occurring[0]}', in all {total.rows:,} "
-            "training rows of all sites; give rows of another class or choose another target"
-        )
-    return None
+    return replace(encoding, features=features, pairs=tuple(chosen))
 
 
 def _flag(column: str, *, flagged: bool) -> tuple[str, ...]:
@@ -251,13 +279,20 @@ def _contradictions(encoding: Encoding) -> Iterator[str]:
         yield "has a feature twice"
     for feature in encoding.features:
         like = by_column.get(feature.column)
-        if like is None or (like.kind is Kind.CATEGORY) != isinstance(feature, EncodedCategory):
+        categories = isinstance(feature, EncodedCategory | CodedCategory)
+        if like is None or (like.kind is Kind.CATEGORY) != categories:
             yield f"has a feature '{feature.column}' that its schema does not have"
-        elif isinstance(feature, EncodedCategory):
+        elif isinstance(feature, EncodedCategory | CodedCategory):
             if not {*feature.categories} <= {*like.categories}:
                 yield f"has categories of '{feature.column}' that its schema does not have"
-        elif not _is_scale(feature):
-            yield f"has no usable mean and deviation of '{feature.column}'"
+            if len({*feature.categories}) < len(feature.categories):
+                yield f"has a category of '{feature.column}' twice"
+        elif isinstance(feature, EncodedQuantity):
+            if not _is_scale(feature):
+                yield f"has no usable mean and deviation of '{feature.column}'"
+        elif not _are_bins(feature):
+            yield f"has no usable bins of '{feature.column}'"
+    yield from _additive_contradictions(encoding)
     columns = len(encoding.schema.protected)
     if not encoding.groups or any(len(key) != columns for key in encoding.group_numbers):
         yield "has groups that its schema does not have"
@@ -273,6 +308,36 @@ def _contradictions(encoding: Encoding) -> Iterator[str]:
         yield "has another kind of target than its schema"
 
 
+def _additive_contradictions(encoding: Encoding) -> Iterator[str]:
+    coded = [feature for feature in encoding.features if isinstance(feature, CodedFeature)]
+    if coded and len(coded) < len(encoding.features):
+        yield "has features of additive and of other models"
+    if bool(coded) != (encoding.records > 0) or (encoding.pairs and not coded):
+        yield "is half that of an additive model"
+    if sum(feature.block.size for feature in coded) > MAX_CODES:
+        yield f"has more than {MAX_CODES:,} codes"
+    if not all(_is_pair(pair, coded) for pair in encoding.pairs):
+        yield "has a pair that its features cannot have"
+    elif not all(0 <= block.smoothing < math.inf for block in encoding.blocks):
+        yield "has no usable smoothing"
+
+
+def _is_pair(pair: Pair, coded: Sequence[CodedFeature]) -> bool:
+    if not 0 <= pair.first < pair.second < len(coded):
+        return False
+    sizes = [coded[number].block.size for number in (pair.first, pair.second)]
+    cells = pair.first_cells, pair.second_cells
+    whole = [len(own) for own in cells] == sizes and min(map(min, cells)) >= 0
+    return whole and pair.block.size <= MAX_CELLS
+
+
+def _are_bins(feature: BinnedQuantity) -> bool:
+    edges = feature.edges
+    increase = all(low < high for low, high in pairwise(edges)) and len(edges) < MAX_BINS
+    finite = all(map(math.isfinite, (*edges, feature.mean, feature.deviation)))
+    return increase and finite and 0 <= feature.fallback <= len(edges) and feature.block.size > 1
+
+
 def _is_scale(feature: EncodedQuantity) -> bool:
     finite = math.isfinite(feature.mean) and math.isfinite(feature.deviation)
     return finite and (feature.deviation > 0 or not feature.varies)
@@ -280,11 +345,12 @@ def _is_scale(feature: EncodedQuantity) -> bool:
 
 def row_lengths(summary: SiteSummary, encoding: Encoding) -> RowLengths:
     """Return the roots of the sums over rows of |x|^2, a 1 appended to x, and of y^2."""
-    squares = Fraction(summary.rows)
+    # Of codes, one per block is 1 and all others are 0.
+    squares = Fraction(summary.rows * (1 + len(encoding.blocks)))
     for feature in encoding.features:
         if isinstance(feature, EncodedCategory):
             squares += _category_squares(feature, summary, encoding)
-        else:
+        elif isinstance(feature, EncodedQuantity):
             squares += _quantity_squares(feature, summary)
     scale = encoding.target_scale
     targets = Fraction(0)

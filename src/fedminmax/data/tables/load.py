@@ -23,6 +23,7 @@ from fedminmax.core.small_groups import (
     small_group_notes,
 )
 from fedminmax.core.text import counted, first_few, quoted
+from fedminmax.data.tables.agree import agree_on_encoding
 from fedminmax.data.tables.codes import check_same_codes, code_warnings
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
@@ -32,7 +33,7 @@ from fedminmax.data.tables.data_warnings import (
     unit_warnings,
 )
 from fedminmax.data.tables.encode import encode, merged_numbers
-from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
+from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.groups import GroupKey, check_listed, group_name
 from fedminmax.data.tables.odd_rows import shown_here, without_rows
 from fedminmax.data.tables.site_summary import SiteSummary, summarise

@@ -34,8 +34,9 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census
+from fedminmax.data.tables.agree import agree_on_encoding
 from fedminmax.data.tables.codes import check_same_codes
-from fedminmax.data.tables.encoding import Encoding, agree_on_encoding, row_lengths
+from fedminmax.data.tables.encoding import Encoding, row_lengths
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.network.secure.layouts import mechanism_of_plan
