@@ -34,8 +34,10 @@ MIN_SMOOTHING, MAX_SMOOTHING = 1e-3, 1e8
 # One update changes smoothing by at most this factor.
 LARGEST_CHANGE = 30.0
 UPDATES_PER_ROUND = 12
+# Of class counts by code, in proportion to all records' shares.
+PRIOR_RECORDS = 5.0
 # Of the logarithm of smoothing, and of the penalised loss: smaller changes end the rounds.
-SETTLED_SMOOTHING, SETTLED_LOSS = 0.3, 2e-3
+SETTLED_SMOOTHING, SETTLED_LOSS = 0.5, 3e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +105,7 @@ def after_smoothing_round(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
         close = before - now <= SETTLED_LOSS * abs(before)
         if close and fit.moved <= SETTLED_SMOOTHING:
             return replace(fit, best=sums, settled=True, rounds=rounds)
+    starts = fit.best is None and not bool(fit.theta.any())
     fit = replace(fit, best=sums, rounds=rounds)
     first = fit.smoothing
     for _ in range(UPDATES_PER_ROUND):
@@ -110,6 +113,8 @@ def after_smoothing_round(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
         fit = _updated(fit, sums)
         if _change(before_update, fit.smoothing) <= 0.1 * SETTLED_SMOOTHING:
             break
+    if starts and fit.structure.loss == "cross_entropy":
+        fit = replace(fit, theta=_from_counts(fit, sums))
     return replace(fit, moved=_change(first, fit.smoothing))
 
 
@@ -161,6 +166,38 @@ def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
         factor = min(max(scale * freedom / squares, 1.0 / LARGEST_CHANGE), LARGEST_CHANGE)
         smoothing[number] = min(max(before * factor, MIN_SMOOTHING), MAX_SMOOTHING)
     return replace(fit, theta=theta, smoothing=smoothing)
+
+
+def _from_counts(fit: SmoothFit, sums: MeanSums) -> Tensor:
+    """Return better effects than those of a first step from zeros, which are too small.
+
+    Sums at zeros tell how many records of each class have a code. Each block's effects are the log
+    odds of its codes alone, smoothed, times the share of the block's own first step, as if it were
+    the only one, that is left in the first step of all blocks together.
+    """
+    structure, outputs = fit.structure, fit.structure.outputs
+    columns = structure.columns
+    records = outputs * sums.curvature.diagonal()[:columns]
+    counts = records / outputs - structure.basis @ sums.gradient.reshape(-1, columns)
+    shares = (counts[:, -1:] / records[-1]).clamp(min=1e-6)
+    chances = (counts + PRIOR_RECORDS * shares) / (records + PRIOR_RECORDS)
+    odds = chances.log() - shares.log()
+    odds = odds - odds.mean(dim=0)
+    alone, together = outputs * (chances - shares), structure.basis @ fit.theta.reshape(-1, columns)
+    effects, start = torch.zeros_like(together), 0
+    for block, smoothing in zip(fit.blocks, fit.smoothing.tolist(), strict=True):
+        span = slice(start, start + block.size)
+        start += block.size
+        products = records[span] * alone[:, span]
+        squares = float((products * alone[:, span]).sum())
+        left = float((products * together[:, span]).sum()) / max(squares, 1e-300)
+        bends = (counts[:, span] * (1.0 - chances[:, span])).mean(dim=0).clamp(min=1e-9)
+        smooth = torch.linalg.solve(
+            bends.diag() + smoothing * roughness(block), (bends * odds[:, span]).T
+        )
+        effects[:, span] = min(max(left, 0.0), 1.5) * smooth.T
+    effects[:, -1:] = shares.log() - shares.log().mean()
+    return (structure.basis.T @ effects).flatten()
 
 
 def _dispersion(fit: SmoothFit, sums: MeanSums, theta: Tensor, inverse: Tensor) -> float:
