@@ -177,11 +177,11 @@ def test_any_name_survives_being_written(name: str) -> None:
             "[features.age] kind is 'number'; give 'numeric', 'category', 'boolean' or 'date'",
         ),
         (
-            'categories = ["a", "b", "c"]',
-            "",
+            'kind = "category"',
+            'kind = "numeric"',
             (
-                '[features.ward] has kind = "category" and 0 categories; a category lists its '
-                "categories (init --category ward does), other kinds have none"
+                '[features.ward] has kind = "numeric" and 3 categories; only a category has them: '
+                "remove the list, or correct the kind"
             ),
         ),
         (
@@ -197,7 +197,7 @@ def test_any_name_survives_being_written(name: str) -> None:
         (
             "[features.age]",
             "[features.ill]",
-            "[features.ill] is the target, site or person column; remove this section",
+            "[features.ill] is the target, site, person or weight column; remove this section",
         ),
         (COLUMNS, "columns = []", "[groups] columns is []; give at least one entry"),
         (

@@ -78,6 +78,30 @@ def add_to(commands: Commands) -> None:
         help="columns whose numbers are codes: each number is a category",
     )
     add(
+        "--number",
+        type=name_list,
+        default=[],
+        metavar="COLUMN[,COLUMN]",
+        help="columns of quantities, also if they look like codes",
+    )
+    add(
+        "--drop",
+        type=name_list,
+        default=[],
+        metavar="COLUMN[,COLUMN]",
+        help="columns to leave out",
+    )
+    add(
+        "--weight",
+        metavar="COLUMN",
+        help="the survey weight: no feature, and not used; training counts every row once",
+    )
+    add(
+        "--list-categories",
+        action="store_true",
+        help="list more than 30 categories, too, instead of leaving them to the sites",
+    )
+    add(
         "--task",
         choices=("classification", "regression"),
         help="whether the target is a class or a quantity (as its values are)",
@@ -106,6 +130,10 @@ def init(options: argparse.Namespace) -> None:
         task=options.task,
         positive=options.positive,
         categories=tuple(options.category),
+        numbers=tuple(options.number),
+        dropped=tuple(options.drop),
+        weight=options.weight,
+        lists=options.list_categories,
     )
     init_config(
         options.files,
@@ -162,6 +190,8 @@ def init_config(
             print(f"column '{column}': {rare_note(guess.rare, minimum, 'category')}")
         if guess.remark:
             print(f"column '{column}': {guess.remark}")
+        if guess.feature.is_open and not guess.is_code:
+            print(f"column '{column}': no list of categories; the sites agree on them")
     for warning in _warnings(out):
         say(f"warning: {warning}")
     print(f"Review {out}, then: fedminmax train {out}")

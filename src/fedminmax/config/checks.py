@@ -95,14 +95,15 @@ def _check_target(data: DataSection) -> None:
 def _check_feature(column: str, section: FeatureSection, sections: ConfigSections) -> None:
     where = f"[features.{toml_key(column)}]"
     data = sections.data
-    if column in (data.target, data.site_column, data.person_column):
-        raise InputError(f"{where} is the target, site or person column; remove this section")
-    kind = section.kind.value
-    if (section.kind is Kind.CATEGORY) != bool(section.categories):
+    if column in (data.target, data.site_column, data.person_column, data.weight_column):
         raise InputError(
-            f'{where} has kind = "{kind}" and {len(section.categories)} categories; a '
-            f"category lists its categories (init --category {toml_key(column)} does), other kinds "
-            "have none"
+            f"{where} is the target, site, person or weight column; remove this section"
+        )
+    kind = section.kind.value
+    if section.categories and section.kind is not Kind.CATEGORY:
+        raise InputError(
+            f'{where} has kind = "{kind}" and {len(section.categories)} categories; only a '
+            "category has them: remove the list, or correct the kind"
         )
     _check_unique(section.categories, f"{where} categories", sections.data)
     if section.unit and section.kind is not Kind.NUMERIC:
@@ -236,6 +237,12 @@ def _check_method(sections: ConfigSections) -> None:
 
 def _check_privacy(sections: ConfigSections, unit: Unit) -> None:
     """Refuse what a privacy guarantee does not cover."""
+    for column, section in sections.features.items():
+        if section.kind is Kind.CATEGORY and not section.categories:
+            raise InputError(
+                f"[features.{toml_key(column)}] has no categories, and counts to agree on them are "
+                "not covered by the promise in [privacy]; list them (init --list-categories)"
+            )
     method, options = sections.method, sections.method.options
     check_private_unit(CARDS[method.name].build({}, options), unit)
     if options.get("curvature") == "true":

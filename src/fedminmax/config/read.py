@@ -7,7 +7,7 @@ from pathlib import Path
 from fedminmax.config.checks import check_covered, check_sections
 from fedminmax.config.file_format import FileFormat
 from fedminmax.config.messages import read_toml, validated
-from fedminmax.config.schema import Feature, Protected, Schema, Target
+from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.config.sections import (
     EMPTY_REPORT,
     NO_LOGGING,
@@ -65,6 +65,7 @@ class TableConfig:
     secure_aggregation: bool | None = None
     same_sites: bool = True
     privacy: PrivacySection | None = None
+    weight_column: str | None = None
     text: str = field(default="", repr=False, compare=False)
 
     @property
@@ -154,6 +155,7 @@ def _config_of(sections: ConfigSections, folder: Path) -> TableConfig:
         secure_aggregation=federation.secure_aggregation,
         same_sites=federation.same_sites,
         privacy=sections.privacy,
+        weight_column=data.weight_column,
     )
 
 
@@ -190,7 +192,13 @@ def _schema_of(sections: ConfigSections) -> Schema:
     return Schema(
         target=Target(data.target, occurring(data.target, classes)),
         features=tuple(
-            Feature(column, feature.kind, occurring(column, feature.categories), feature.format)
+            Feature(
+                column,
+                feature.kind,
+                occurring(column, feature.categories),
+                feature.format,
+                from_sites=feature.kind is Kind.CATEGORY and not feature.categories,
+            )
             for column, feature in features.items()
             if groups.as_features or column not in groups.columns
         ),

@@ -31,12 +31,21 @@ class MissingGroup(Enum):
 
 @dataclass(frozen=True)
 class Feature:
-    """A column that the model sees."""
+    """A column that the model sees.
+
+    A category without a list takes its values ``from_sites``: it is open until they agree on them.
+    """
 
     column: str
     kind: Kind
     categories: tuple[str, ...] = ()
     date_format: str | None = None
+    from_sites: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the sites have yet to agree on its categories."""
+        return self.from_sites and not self.categories
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,11 @@ class Schema:
     def feature_columns(self) -> tuple[str, ...]:
         """Columns that a prediction needs."""
         return tuple(feature.column for feature in self.features)
+
+    @property
+    def open_columns(self) -> tuple[str, ...]:
+        """Categories whose values the sites have yet to agree on."""
+        return tuple(feature.column for feature in self.features if feature.is_open)
 
     @property
     def minimum_included(self) -> int:

@@ -49,7 +49,8 @@ class DataSection:
     """[data]: which files, what to predict, what to hold out for testing and for validation.
 
     Of two classes, ``positive`` is the one that rates are about: the last if it is not set.
-    ``formats`` has what is different in some sites' files.
+    ``formats`` has what is different in some sites' files. ``weight_column`` has weights of a
+    survey, which are not used: a run says so.
     """
 
     target: Name
@@ -60,6 +61,7 @@ class DataSection:
     file: Name | None = None
     site_column: Name | None = None
     person_column: Name | None = None
+    weight_column: Name | None = None
     test: Mapping[str, Name] = field(default_factory=dict)
     held_out: Share
     validation: Annotated[float, Field(ge=0, le=MAX_SHARE)]

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from fedminmax.config.schema import Feature, Kind, Protected
-from fedminmax.data.tables.infer import Rare, guess_feature, guess_protected, guess_target
+from fedminmax.data.tables.infer import Rare, Stated, guess_feature, guess_protected, guess_target
 
 SPREAD = [str(n) for n in range(18, 90)]
 
@@ -24,11 +24,11 @@ def column(values: list[str | None], name: str = "x") -> pl.Series:
     ],
 )
 def test_kinds(values: list[str | None], kind: Kind) -> None:
-    assert guess_feature(column(values), 1).feature == Feature("x", kind)
+    assert guess_feature(column(values), Stated(1)).feature == Feature("x", kind)
 
 
 def test_other_texts_are_categories_in_alphabetical_order() -> None:
-    guess = guess_feature(column(["b", "a", "10", "b", None]), 1)
+    guess = guess_feature(column(["b", "a", "10", "b", None]), Stated(1))
     assert guess.feature == Feature("x", Kind.CATEGORY, ("10", "a", "b"))
 
 
@@ -41,14 +41,14 @@ def test_other_texts_are_categories_in_alphabetical_order() -> None:
     ],
 )
 def test_columns_that_are_no_features(values: list[str | None], remark: str) -> None:
-    guess = guess_feature(column(values), 1)
+    guess = guess_feature(column(values), Stated(1))
     assert guess.feature is None
     assert guess.remark == remark
 
 
 @pytest.mark.parametrize("odd", ["old", "inf"])
 def test_a_slip_among_many_numbers_leaves_them_numbers(odd: str) -> None:
-    guess = guess_feature(column([*SPREAD, odd]), 1)
+    guess = guess_feature(column([*SPREAD, odd]), Stated(1))
     assert guess.feature == Feature("x", Kind.NUMERIC)
     assert "not numbers: 1 of them in 1 row. Correct them" in guess.remark
     assert odd not in guess.remark
@@ -57,8 +57,8 @@ def test_a_slip_among_many_numbers_leaves_them_numbers(odd: str) -> None:
 
 @pytest.mark.parametrize(("name", "values"), [("x", SPREAD), ("patient_ID", ["7", "7", "8"])])
 def test_what_may_be_an_identifier_gets_a_remark(name: str, values: list[str | None]) -> None:
-    assert "identify" in guess_feature(column(values, name), 1).remark
-    assert guess_feature(column(["1", "2", "2"], "paid"), 1).remark == ""
+    assert "identify" in guess_feature(column(values, name), Stated(1)).remark
+    assert guess_feature(column(["1", "2", "2"], "paid"), Stated(1)).remark == ""
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_bands(name: str, values: list[str | None], edges: tuple[float, ...]) ->
 
 def test_values_with_too_few_rows_are_counted_and_not_listed() -> None:
     values: list[str | None] = ["a", "b", "b", "c", "b", "c", None]
-    guess = guess_feature(column(values), 2)
+    guess = guess_feature(column(values), Stated(2))
     assert guess.feature == Feature("x", Kind.CATEGORY, ("b", "c"))
     assert guess.rare == Rare(values=1, rows=1)
     assert guess_protected(column(values), 3) == (Protected("x", values=("b",)), Rare(2, 3))
-    assert guess_feature(column(values), 4).feature is None
+    assert guess_feature(column(values), Stated(4)).feature is None

@@ -11,7 +11,7 @@ import pytest
 
 from fedminmax.config.read import read_config
 from fedminmax.config.schema import Kind
-from fedminmax.data.tables.infer import guess_feature
+from fedminmax.data.tables.infer import Stated, guess_feature
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.parse_columns import numbers_in
 from tests.cli.command import fedminmax
@@ -41,24 +41,80 @@ def draws(codes: list[str], seed: int = 0) -> list[str]:
         ("ZIP", ["10115", "01067", "80331"]),
         ("icd", ["250", "401", "786"]),
         ("marital_status", ["1", "2", "3", "4"]),
-        ("job", [str(10 + 11 * n * n) for n in range(30)]),
     ],
 )
-def test_codes_are_named_with_the_option_that_makes_them_categories(
+def test_codes_are_categories_until_the_user_corrects_one_word(
     tmp_path: Path, column: str, codes: list[str]
 ) -> None:
     write_clinics(tmp_path, with_column(column, every=draws(codes)))
     done = fedminmax(*INIT, cwd=tmp_path)
-    told = (
-        f"numbers that may be codes are read as quantities: '{column}'; for codes give --category"
-    )
-    assert f"{told} {column}\n" in done.stdout
-    words = [*INIT, "--category", column, "--minimum-category", "1", "--force"]
+    assert f"column '{column}': {len(codes)} whole numbers that look like codes (" in done.stdout
+    assert '): a category; if it is a quantity, write kind = "numeric"\n' in done.stdout
+    path = tmp_path / "fedminmax.toml"
+    (feature,) = load_federated_tables(read_config(path)).encoding.schema.features[3:]
+    assert (feature.column, feature.categories) == (column, tuple(sorted(codes)))
+    before, _, after = path.read_text(encoding="utf-8").partition(f"[features.{column}]\n")
+    corrected = after.replace('"category"', '"numeric"', 1)
+    path.write_text(f"{before}[features.{column}]\n{corrected}", encoding="utf-8")
+    summary = load_federated_tables(read_config(path)).summary
+    assert summary.quantities[column].count == summary.rows
+
+
+def test_numbers_with_gaps_are_named_with_the_option_that_makes_them_categories(
+    tmp_path: Path,
+) -> None:
+    codes = [str(10 + 11 * n * n) for n in range(30)]
+    write_clinics(tmp_path, with_column("job", every=draws(codes)))
+    told = "numbers that may be codes are read as quantities: 'job'; for codes give --category job"
+    assert f"{told}\n" in fedminmax(*INIT, cwd=tmp_path).stdout
+    words = [*INIT, "--category", "job", "--minimum-category", "1", "--force"]
     assert "may be codes" not in fedminmax(*words, cwd=tmp_path).stdout
-    schema = read_config(tmp_path / "fedminmax.toml").schema
-    (feature,) = (own for own in schema.features if own.column == column)
-    assert feature.kind is Kind.CATEGORY
-    assert set(feature.categories) == set(codes)
+    (feature,) = read_config(tmp_path / "fedminmax.toml").schema.features[3:]
+    assert (feature.kind, set(feature.categories)) == (Kind.CATEGORY, set(codes))
+
+
+def test_the_user_says_what_columns_are(tmp_path: Path) -> None:
+    columns = {"zip": draws(["10115", "01067"]), "fees": range(ROWS), "PWGTP": range(ROWS)}
+
+    def change(_: str, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.with_columns(pl.Series(name, values) for name, values in columns.items())
+
+    write_clinics(tmp_path, change)
+    words = ["--number", "zip", "--drop", "fees,dose", "--weight", "PWGTP"]
+    said = fedminmax(*INIT, *words, cwd=tmp_path).stdout
+    assert "column 'fees' is skipped: it is left out, as --drop says\n" in said
+    assert "column 'PWGTP' is skipped: it is the weight of a row" in said
+    tables = load_federated_tables(read_config(tmp_path / "fedminmax.toml"))
+    kinds = {feature.column: feature.kind for feature in tables.encoding.schema.features}
+    assert kinds == {"age": Kind.NUMERIC, "ward": Kind.CATEGORY, "zip": Kind.NUMERIC}
+    note = (
+        "weights in 'PWGTP' are not used: every row counts once, and the results are about these "
+        "rows, not about the population that they were drawn from"
+    )
+    assert note in tables.notes
+    refused = fedminmax(*INIT, *words, "--category", "zip", "--force", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "column 'zip' is named twice; --category, --number" in refused.stderr
+
+
+def test_a_long_list_is_left_to_the_sites(tmp_path: Path) -> None:
+    towns = [f"town {number:02d}" for number in range(40)]
+    write_clinics(tmp_path, with_column("town", every=towns * 10), rows=400)
+    said = fedminmax(*INIT, cwd=tmp_path).stdout
+    assert "column 'town': no list of categories; the sites agree on them\n" in said
+    path = tmp_path / "fedminmax.toml"
+    assert "town 07" not in path.read_text(encoding="utf-8")
+    tables = load_federated_tables(read_config(path))
+    assert tables.encoding.schema.features[-1].categories == tuple(towns)
+    fedminmax(*INIT, "--list-categories", "--force", cwd=tmp_path)
+    assert read_config(path).schema.features[-1].categories == tuple(towns)
+
+
+def test_texts_that_are_mostly_rare_are_no_categories(tmp_path: Path) -> None:
+    names = {name: [f"{name} {n}" for n in range(ROWS)] for name in CLINICS}
+    write_clinics(tmp_path, with_column("person", **names))
+    said = fedminmax(*INIT, cwd=tmp_path).stdout
+    assert "column 'person' is skipped: it has 600 different texts, too many for categories" in said
 
 
 def test_quantities_are_not_called_codes() -> None:
@@ -71,9 +127,11 @@ def test_quantities_are_not_called_codes() -> None:
         "steps": generator.integers(0, 20000, 3000),
         "age": np.where(generator.random(3000) < 0.1, 999, generator.integers(18, 90, 3000)),
     }
+    scores = generator.integers(0, 2, (3000, 1)).astype(float)
     for name, values in columns.items():
-        text = pl.Series(name, values).cast(pl.String)
-        assert not guess_feature(text, 1).may_be_codes, name
+        guess = guess_feature(pl.Series(name, values).cast(pl.String), Stated(1, scores=scores))
+        assert not guess.may_be_codes, name
+        assert not guess.is_code, name
 
 
 def test_leading_zeros_that_one_file_lost_are_named(tmp_path: Path) -> None:
@@ -120,7 +178,7 @@ def test_a_date_column_with_one_bad_cell_is_kept_and_explained() -> None:
         [*days, "00/00/0000"],
         [f"2020-{1 + n % 12:02d}-{1 + n % 28:02d}" for n in range(ROWS)] + ["0000-00-00"],
     ):
-        guess = guess_feature(pl.Series("born", texts), 1)
+        guess = guess_feature(pl.Series("born", texts), Stated(1))
         assert guess.feature is not None
         assert guess.feature.kind is Kind.DATE
         assert "values that are not dates: 1 of them in 1 row" in guess.remark

@@ -13,7 +13,7 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import Source, read_config
 from fedminmax.config.schema import Feature, Kind, Schema, Target
 from fedminmax.data.tables.config_text import config_text
-from fedminmax.data.tables.infer import guess_feature
+from fedminmax.data.tables.infer import Stated, guess_feature
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.notation import guess_date_format, guess_number_format, number_hint
 from fedminmax.data.tables.odd_rows import outlier_rows
@@ -186,7 +186,7 @@ def test_no_number_begins_with_a_zero_before_thousands() -> None:
     # Alone, such a column is one of plain numbers; the user is told of the other reading.
     many = pl.Series("x", [f"{n}.{100 + n}" for n in range(10, 32)])
     assert guess_number_format([many], FileFormat(";")).has_plain_numbers
-    assert "Every number has a dot before three digits" in guess_feature(many, 1).remark
+    assert "Every number has a dot before three digits" in guess_feature(many, Stated(1)).remark
 
 
 def test_with_semicolons_a_comma_is_the_decimal_mark_beside_dots_before_three_digits() -> None:
@@ -203,31 +203,31 @@ def test_the_hint_may_be_the_plain_format() -> None:
 
 def test_years_of_two_digits_are_not_guessed() -> None:
     born = pl.Series("born", [f"{day:02}.02.{year}" for day in range(13, 29) for year in (45, 81)])
-    guess = guess_feature(born, 1)
+    guess = guess_feature(born, Stated(1))
     assert guess.feature is None
     assert "years of two digits, which do not tell the century" in guess.remark
     assert guess_date_format([born], FileFormat()).date_format is None
-    iso = guess_feature(pl.Series("born", ["45-01-02", "81-03-04", "99-05-06"]), 1)
+    iso = guess_feature(pl.Series("born", ["45-01-02", "81-03-04", "99-05-06"]), Stated(1))
     assert iso.feature is not None
     assert iso.feature.kind is Kind.CATEGORY
 
 
 def test_a_column_of_numbers_that_other_columns_contradict_is_told() -> None:
-    few = guess_feature(pl.Series("x", ["1,5", "2,5", "1,5"]), 1)
+    few = guess_feature(pl.Series("x", ["1,5", "2,5", "1,5"]), Stated(1))
     assert few.feature is not None
     assert 'numbers with decimal = ","' in few.remark
-    many = guess_feature(pl.Series("x", [f"{n},5" for n in range(60)]), 1)
+    many = guess_feature(pl.Series("x", [f"{n},5" for n in range(60)]), Stated(1))
     assert many.feature is None
     assert "give --decimal and --thousands" in many.remark
 
 
 def test_init_says_which_dates_it_cannot_tell() -> None:
-    clear = guess_feature(pl.Series("x", ["13/02/2024", "01/02/2024"]), 1)
+    clear = guess_feature(pl.Series("x", ["13/02/2024", "01/02/2024"]), Stated(1))
     assert clear.feature == Feature("x", Kind.DATE, date_format="%d/%m/%Y")
-    doubtful = guess_feature(pl.Series("x", ["11/02/2024", "01/02/2024"]), 1)
+    doubtful = guess_feature(pl.Series("x", ["11/02/2024", "01/02/2024"]), Stated(1))
     assert doubtful.feature is None
     assert doubtful.remark == ("has dates that are either %d/%m/%Y or %m/%d/%Y: give --date-format")
-    assert '"%Y%m%d"' in guess_feature(pl.Series("x", ["20240131", "19991224"]), 1).remark
+    assert '"%Y%m%d"' in guess_feature(pl.Series("x", ["20240131", "19991224"]), Stated(1)).remark
 
 
 @pytest.mark.parametrize(

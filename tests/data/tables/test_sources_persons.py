@@ -112,7 +112,7 @@ def test_sites_agree_to_whose_rows_stay_together(tmp_path: Path) -> None:
     [
         ("a,,c,d", "patient", "person column 'patient', row 2 is missing (1 such row)"),
         ("a,b,c,d", "ill", "person_column = 'ill' is the target or the site column"),
-        ("a,b,c,d", "age", "[features.age] is the target, site or person column"),
+        ("a,b,c,d", "age", "[features.age] is the target, site, person or weight column"),
         ("a,b,c,d", "patent", "has no column 'patent', which the configuration names"),
     ],
 )

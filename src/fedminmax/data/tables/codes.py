@@ -79,6 +79,9 @@ def _check_categories(sites: Mapping[str, SiteSummary], schema: Schema) -> None:
     for feature in schema.features:
         if feature.kind is not Kind.CATEGORY or feature.column in schema.own_values:
             continue
+        if feature.from_sites:
+            # A site may have rare values alone.
+            continue
         for name, summary in sites.items():
             *counts, _, unlisted = summary.categories[feature.column]
             if sum(counts) == 0 and unlisted >= MIN_UNLISTED:
@@ -135,7 +138,9 @@ def _coded_columns(sites: Mapping[str, SiteSummary], schema: Schema) -> Iterator
             yield CodedColumn(entry.column, _section("groups", entry.column), rows)
     for feature in schema.features:
         column = feature.column
-        if feature.kind is Kind.CATEGORY and column not in (*groups, *schema.own_values):
+        if feature.kind is not Kind.CATEGORY or feature.is_open:
+            continue
+        if column not in (*groups, *schema.own_values):
             rows = {
                 site: {
                     value: count

@@ -5,7 +5,7 @@ categories are listed only if enough rows have them.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,8 @@ import polars as pl
 from fedminmax.config.file_format import PLAIN
 from fedminmax.config.schema import Feature, Kind, Protected, Target
 from fedminmax.core.text import counted
+from fedminmax.data.tables.agreed_values import MAX_VALUES, MINIMUM_ROWS
+from fedminmax.data.tables.code_columns import Numbers, have_gaps, name_parts, why_codes
 from fedminmax.data.tables.notation import (
     SHORT_YEAR,
     fitting_date_formats,
@@ -22,19 +24,20 @@ from fedminmax.data.tables.notation import (
     unit_of,
     without_unit,
 )
-from fedminmax.data.tables.odd_rows import codes_for_missing, outlier_rows
+from fedminmax.data.tables.odd_rows import outlier_rows
 from fedminmax.data.tables.parse_columns import BOOLEAN_PAIRS, BOOLEAN_TEXTS, numbers_in
 
-MAX_CATEGORIES = 50
+MAX_CLASSES = 50
+# Longer lists are not written: the sites agree on the values.
+MAX_LISTED = 30
+# Texts are categories if values with enough rows are this share of all, or more.
+MIN_COMMON_SHARE = 0.5
 # A category with fewer rows over all files may identify a person.
 DEFAULT_MINIMUM_CATEGORY = 10
 # A column is numeric if at most this share of its distinct values is text.
 MAX_ODD_TEXTS = 0.1
 # Whole numbers with at most this many values are classes or group codes, not quantities.
 MAX_CODES = 10
-# Classes with a typo, not a quantity: few values, and two of them in all but a few rows.
-MAX_STRAYS = 20
-MAX_STRAY_SHARE = 0.05
 DOT_BEFORE_THREE = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 DAY_IN_DIGITS = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])$"
 AGE_EDGES = (30.0, 45.0, 60.0)
@@ -44,16 +47,6 @@ WEIGHT_NAMES = (
     r"^(fnlwgt|p?wgtp?|pweight|"
     r"(instance|sample|sampling|survey|person|final|case|design|replicate)[_ -]?weights?)$"
 )
-CODE_NAMES = {
-    *("zip", "zipcode", "postcode", "postal", "plz", "fips", "icd", "icd9", "icd10", "code"),
-    *("codes", "occp", "naics", "soc", "diagnosis", "type", "category", "status"),
-}
-LEADING_ZERO = r"^0[0-9]"
-# Codes have gaps: of the numbers between the smallest and the largest, at most this share occurs,
-MAX_DENSITY = 0.2
-# each in so many rows, and none in most of them, as zeros of a quantity do.
-MIN_REPEATS, MAX_SHARE = 5.0, 0.5
-MIN_CODES = 20
 
 
 @dataclass(frozen=True)
@@ -69,7 +62,8 @@ class Guess:
     """A feature, or the reason why the column is not used, and a remark for the user.
 
     ``limits`` are the minimum and the maximum of a numeric column, which has a ``unit`` if all its
-    texts have one, and whose numbers ``may_be_codes``.
+    texts have one, and whose numbers ``may_be_codes``. Whole numbers that are taken for
+    codes are a category that ``is_code``.
     """
 
     feature: Feature | None
@@ -78,28 +72,40 @@ class Guess:
     limits: tuple[float, float] | None = None
     unit: str = ""
     may_be_codes: bool = False
+    is_code: bool = False
 
 
-def guess_feature(text: pl.Series, minimum_rows: int, *, as_category: bool = False) -> Guess:
-    """Guess a feature's kind from all its values (as trimmed text, null where missing).
+@dataclass(frozen=True, eq=False)
+class Stated:
+    """What the user says of the columns, and how the target's scores tell codes from quantities.
 
-    Categories with fewer rows than the minimum are not listed. With ``as_category`` it is one,
-    however many values it has.
+    ``categories`` and ``numbers`` are so whatever they look like. With ``lists``, categories are
+    listed however many they are; those with fewer rows than ``minimum_rows`` are not.
     """
+
+    minimum_rows: int
+    categories: Collection[str] = ()
+    numbers: Collection[str] = ()
+    lists: bool = False
+    scores: Numbers | None = None
+
+
+def guess_feature(text: pl.Series, stated: Stated) -> Guess:
+    """Guess a feature's kind from all its values (as trimmed text, null where missing)."""
     column, values = text.name, text.drop_nulls().unique(maintain_order=True)
     different = len(values)
     if different == 0:
         return Guess(None, "has no values")
     if different == 1 and not text.null_count():
         return Guess(None, "is the same in every row")
-    if as_category:
-        return _category(text, minimum_rows)
+    if column in stated.categories:
+        return _category(text, stated)
     pairs = _pairs_of_booleans(values)
     for kind in (*([Kind.BOOLEAN] if pairs else []), Kind.NUMERIC, Kind.DATE):
         numbers = numbers_in(values, kind)
         if numbers.null_count() == 0 and bool(numbers.is_finite().all()):
             if kind is Kind.NUMERIC:
-                return _numeric(text, values, numbers)
+                return _numeric(text, values, numbers, stated)
             several = "Different words for yes and no are read as the same."
             remark = several if kind is Kind.BOOLEAN and pairs > 1 else ""
             return Guess(Feature(column, kind), remark)
@@ -122,8 +128,8 @@ def guess_feature(text: pl.Series, minimum_rows: int, *, as_category: bool = Fal
         feature = Feature(column, Kind.NUMERIC)
         return Guess(feature, remark, limits=_limits(numbers), unit=unit)
     other = _other_numbers(values)
-    if different <= MAX_CATEGORIES:
-        guess = _category(text, minimum_rows)
+    if different <= MAX_LISTED:
+        guess = _category(text, stated)
         remark = f"This column has {other}." if other and guess.feature else guess.remark
         return replace(guess, remark=remark)
     if other:
@@ -132,25 +138,45 @@ def guess_feature(text: pl.Series, minimum_rows: int, *, as_category: bool = Fal
         mostly = _with_odd_texts(text, values, kind, name)
         if mostly is not None:
             return mostly
-    return Guess(None, f"has {different:,} different texts, too many for categories")
+    rare = listed_values(text, MINIMUM_ROWS)[1].rows
+    common = 1.0 - rare / (len(text) - text.null_count())
+    if different > MAX_VALUES or common < MIN_COMMON_SHARE:
+        return Guess(None, f"has {different:,} different texts, too many for categories")
+    return _category(text, stated)
 
 
-def _category(text: pl.Series, minimum_rows: int) -> Guess:
+def _category(text: pl.Series, stated: Stated) -> Guess:
+    """Return a category, with its values if they are few; else the sites agree on them."""
+    minimum_rows = stated.minimum_rows
     categories, rare = listed_values(text, minimum_rows)
     if not categories:
         return Guess(None, f"has no category with at least {minimum_rows:,} rows", rare)
+    if len(categories) > MAX_LISTED and not stated.lists:
+        return Guess(Feature(text.name, Kind.CATEGORY, from_sites=True), "", rare)
     return Guess(Feature(text.name, Kind.CATEGORY, categories), "", rare)
 
 
-def _numeric(text: pl.Series, values: pl.Series, numbers: pl.Series) -> Guess:
-    why_not = why_no_feature(text, values, numbers)
+def _numeric(text: pl.Series, values: pl.Series, numbers: pl.Series, stated: Stated) -> Guess:
+    is_number = text.name in stated.numbers
+    why_not = "" if is_number else why_no_feature(text, values, numbers)
     if why_not:
         return Guess(None, f"{why_not} (if it is a feature, write its section)")
+    scores = np.zeros((len(text), 0)) if stated.scores is None else stated.scores
+    reason = "" if is_number else why_codes(text, values, numbers, scores)
+    if reason:
+        remark = (
+            f"{len(values):,} whole numbers that look like codes ({reason}): a category; if it is "
+            'a quantity, write kind = "numeric"'
+        )
+        # Without a list, the kind is the one word to correct.
+        feature = Feature(text.name, Kind.CATEGORY, from_sites=True)
+        guess = _category(text, stated) if stated.lists else Guess(feature)
+        return replace(guess, remark=remark, is_code=True) if guess.feature else guess
     return Guess(
         Feature(text.name, Kind.NUMERIC),
         _remark(text, values, numbers),
         limits=_limits(numbers),
-        may_be_codes=may_be_codes(text, values, numbers),
+        may_be_codes=not is_number and have_gaps(text, values, numbers),
     )
 
 
@@ -196,24 +222,10 @@ def listed_values(text: pl.Series, minimum_rows: int) -> tuple[tuple[str, ...], 
     )
 
 
-def stray_values(text: pl.Series) -> tuple[str, ...]:
-    """Return the numbers that hardly occur in a column of two others, which are probably typos.
-
-    >>> stray_values(pl.Series(["0", "1"] * 50 + ["0.5"])), stray_values(pl.Series(["0", "1", "2"]))
-    (('0.5',), ())
-    """
-    counts = text.drop_nulls().value_counts(sort=True, name="rows")
-    if not 2 < len(counts) <= MAX_STRAYS or not _is_quantity(counts[text.name]):
-        return ()
-    strays, few = counts[2:], MAX_STRAY_SHARE * int(counts["rows"].sum())
-    is_stray = int(strays["rows"].sum()) <= few < int(counts["rows"][1])
-    return tuple(strays[text.name].to_list()) if is_stray else ()
-
-
 def guess_target(text: pl.Series, task: str | None = None) -> Target:
     """Return a quantity for numbers with many or fractional values, classes otherwise."""
     values = text.drop_nulls().unique()
-    if task == "regression" or (task is None and _is_quantity(values)):
+    if task == "regression" or (task is None and is_quantity(values)):
         return Target(text.name)
     numbers = numbers_in(values, Kind.NUMERIC)
     by_size = numbers.null_count() == 0
@@ -226,7 +238,7 @@ def guess_protected(text: pl.Series, minimum_rows: int) -> tuple[Protected, Rare
 
     Ages are cut at 30, 45 and 60, others at rounded quartiles.
     """
-    if not _is_quantity(text.drop_nulls().unique()):
+    if not is_quantity(text.drop_nulls().unique()):
         values, rare = listed_values(text, minimum_rows)
         return Protected(text.name, values=values), rare
     numbers = numbers_in(text.drop_nulls(), Kind.NUMERIC).to_numpy()
@@ -238,7 +250,8 @@ def guess_protected(text: pl.Series, minimum_rows: int) -> tuple[Protected, Rare
     return Protected(text.name, tuple(sorted(inside))), Rare()
 
 
-def _is_quantity(values: pl.Series) -> bool:
+def is_quantity(values: pl.Series) -> bool:
+    """Return whether these are numbers, and too many or not whole, so that they are no codes."""
     numbers = numbers_in(values, Kind.NUMERIC)
     if numbers.null_count() or not bool(numbers.is_finite().all()):
         return False
@@ -287,15 +300,6 @@ def _are_whole(numbers: pl.Series) -> bool:
     return bool((numbers == numbers.round()).all())
 
 
-def name_parts(name: str) -> list[str]:
-    """Return the words of a column's name.
-
-    >>> name_parts("patient_ID"), name_parts("icd10 code")
-    (['patient', 'id'], ['icd10', 'code'])
-    """
-    return re.findall("[a-z0-9]+", name.lower())
-
-
 def why_no_feature(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
     """Say why a column of numbers should not be a feature; "" if it may be one."""
     name = text.name.strip().lower()
@@ -307,30 +311,3 @@ def why_no_feature(text: pl.Series, values: pl.Series, numbers: pl.Series) -> st
     if re.match(WEIGHT_NAMES, name):
         return "is a weight of rows by its name, and weights are not used"
     return ""
-
-
-def may_be_codes(text: pl.Series, values: pl.Series, numbers: pl.Series) -> bool:
-    """Return whether whole numbers look like codes rather than quantities.
-
-    >>> zips = pl.Series("zip", ["10115", "01067"] * 9)
-    >>> may_be_codes(zips, zips.unique(), zips.unique().cast(pl.Float64))
-    True
-    """
-    if len(values) < 3 and not bool(values.str.contains(LEADING_ZERO).any()):
-        return False
-    if not bool((numbers == numbers.round()).all()):
-        return False
-    if bool(values.str.contains(LEADING_ZERO).any()) or CODE_NAMES & set(name_parts(text.name)):
-        return True
-    if len(values) < MIN_CODES:
-        return False
-    counts = text.drop_nulls().value_counts(name="rows")["rows"].to_numpy()
-    rows = int(counts.sum())
-    if rows < MIN_REPEATS * len(values) or counts.max() > MAX_SHARE * rows:
-        return False
-    codes = np.setdiff1d(numbers.to_numpy(), codes_for_missing(text.cast(pl.Float64).to_numpy()))
-    codes = codes.astype(np.int64)
-    steps = np.diff(codes)
-    # Prices in steps of ten are no codes.
-    span = int(codes[-1] - codes[0]) // int(np.gcd.reduce(steps)) + 1
-    return len(codes) < MAX_DENSITY * span

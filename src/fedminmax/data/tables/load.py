@@ -24,6 +24,13 @@ from fedminmax.core.small_groups import (
 )
 from fedminmax.core.text import counted, first_few, quoted
 from fedminmax.data.tables.agree import agree_on_encoding
+from fedminmax.data.tables.agreed_values import (
+    bucket_counts,
+    common_values,
+    complete,
+    dropped_notes,
+    with_values,
+)
 from fedminmax.data.tables.codes import check_same_codes, code_warnings
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
@@ -151,22 +158,27 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
     ]
     pairs = [_take_out(train, config.validation, config, Purpose.VALIDATION) for train, _ in split]
     training, set_aside = ([pair[index] for pair in pairs] for index in (0, 1))
+    schema = _agree_on_values(training, config.schema)
+    # Where it is needed, this counts the rows' categories in the agreed lists.
+    training, set_aside = (_completed(parts, schema) for parts in (training, set_aside))
+    whole = _completed([part for file in training_files for part in file.parts], schema)
     tested = [part for file in test_files for part in file.parts]
     tested += [test for _, test in split if len(test.rows)]
-    summaries = [summarise(part.rows, config.schema) for part in training]
+    tested = _completed(tested, schema)
+    summaries = [summarise(part.rows, schema) for part in training]
     by_owner = dict(zip((part.owner for part in training), summaries, strict=True))
-    check_same_codes(by_owner, config.schema)
+    check_same_codes(by_owner, schema)
     total = reduce(add, summaries)
     if total.rows == 0:
         raise InputError(
             "no training row has a value in every sensitive attribute; fill them, or set missing "
             'in [groups] to "own_group"'
         )
-    encoding = agree_on_encoding(config.schema, total)
+    encoding = agree_on_encoding(schema, total)
     files = [*training_files, *test_files]
     odd = [entry for file in files for entry in file.odd]
     warnings = (
-        *_data_warnings(training_files, training, summaries, config.schema),
+        *_data_warnings(whole, training, summaries, schema),
         *size_warnings(encoding, total.group_counts, _group_counts(tested)),
     )
     return FederatedTables(
@@ -177,12 +189,14 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         held_out=_listed(config.held_out, [test for _, test in split]),
         set_aside=_listed(config.validation, set_aside),
         notes=(
-            *_unused_note(files, config.schema),
+            *_unused_note(files, config),
             *_encoding_notes(encoding, total),
+            *dropped_notes(config.schema, schema),
             *absence_note(encoding, summaries),
             *small_group_remarks(encoding, total.group_counts),
             *_left_out_note([*training, *tested]),
             *_validation_note(set_aside),
+            *_weight_note(config),
             *_person_note([part for pair in split for part in pair], config),
             *([] if tested else ["there are no test rows: set held_out or test files in [data]"]),
         ),
@@ -206,14 +220,32 @@ def _check_test_files(config: TableConfig) -> None:
             )
 
 
+def _agree_on_values(training: Sequence[OwnedRows], schema: Schema) -> Schema:
+    """Return the schema with the categories that the sites agree on where it has no list."""
+    rows = [part.rows.features for part in training]
+    totals = {
+        column: reduce(add, (bucket_counts(part, column) for part in rows))
+        for column in schema.open_columns
+    }
+    named = {
+        column: [common_values(part, column, total) for part in rows]
+        for column, total in totals.items()
+    }
+    return with_values(schema, named) if named else schema
+
+
+def _completed(parts: Sequence[OwnedRows], schema: Schema) -> list[OwnedRows]:
+    return [replace(part, rows=complete(part.rows, schema)) for part in parts]
+
+
 def _data_warnings(
-    files: Sequence[SourceRows],
+    whole: Sequence[OwnedRows],
     training: Sequence[OwnedRows],
     summaries: Sequence[SiteSummary],
     schema: Schema,
 ) -> list[str]:
     """Warn of records in common, of sites that differ, and of columns that tell too much."""
-    owned = {part.owner: part.rows for file in files for part in file.parts}
+    owned = {part.owner: part.rows for part in whole}
     by_owner = dict(zip((part.owner for part in training), summaries, strict=True))
     rows = [part.rows for part in training]
     return [
@@ -246,6 +278,16 @@ def _validation_note(parts: Sequence[OwnedRows]) -> list[str]:
     return [f"{rows:,} rows are set aside to choose the round (validation)"] if rows else []
 
 
+def _weight_note(config: TableConfig) -> list[str]:
+    if config.weight_column is None:
+        return []
+    note = (
+        f"weights in '{config.weight_column}' are not used: every row counts once, and the results "
+        "are about these rows, not about the population that they were drawn from"
+    )
+    return [note]
+
+
 def _person_note(parts: Sequence[OwnedRows], config: TableConfig) -> list[str]:
     """Note that rows of a person stay together, and what that does not change."""
     owned = [part.rows.person for part in parts if part.rows.person is not None]
@@ -274,9 +316,10 @@ def _group_counts(parts: Sequence[OwnedRows]) -> Counter[GroupKey]:
     return counts
 
 
-def _unused_note(files: Sequence[SourceRows], schema: Schema) -> list[str]:
+def _unused_note(files: Sequence[SourceRows], config: TableConfig) -> list[str]:
+    named = (*config.schema.columns, config.weight_column)
     columns = (column for file in files for column in file.unused_columns)
-    unused = dict.fromkeys(column for column in columns if column not in schema.columns)
+    unused = dict.fromkeys(column for column in columns if column not in named)
     return (
         [f"columns {quoted(list(unused))} are not in the configuration: not used"] if unused else []
     )

@@ -1,6 +1,7 @@
 """Parse a table into rows that match the schema: numbers, category codes, target and groups."""
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 import polars as pl
@@ -27,13 +28,15 @@ class FeatureRows:
     """The features of some rows, before the encoding.
 
     ``quantities`` are NaN where missing. ``codes`` count a feature's categories from 0; the next
-    number stands for a missing value, the one after it for a category that is not listed.
+    number stands for a missing value, the one after it for a category that is not listed. Until the
+    sites agree on the categories of a column, its ``values`` are those of the table.
     """
 
     count: int
     quantities: dict[str, NDArray[np.float64]]
     codes: dict[str, NDArray[np.int32]]
     odd: tuple[OddRows, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def take(self, rows: NDArray[np.int64]) -> "FeatureRows":
         """Return these rows, in this order."""
@@ -41,6 +44,7 @@ class FeatureRows:
             len(rows),
             {name: values[rows] for name, values in self.quantities.items()},
             {name: codes[rows] for name, codes in self.codes.items()},
+            values=self.values,
         )
 
 
@@ -112,9 +116,15 @@ def parse_features(table: FileTable, schema: Schema) -> FeatureRows:
     table.require(schema.feature_columns, "which is a feature")
     quantities: dict[str, NDArray[np.float64]] = {}
     codes: dict[str, NDArray[np.int32]] = {}
+    open_values: dict[str, tuple[str, ...]] = {}
     odd = list(table.odd)
     for feature in schema.features:
-        if feature.kind is Kind.CATEGORY:
+        if feature.is_open:
+            texts = read_values(table, feature.column, schema)
+            values = tuple(texts.drop_nulls().unique().sort().to_list())
+            open_values[feature.column] = values
+            codes[feature.column] = _positions(texts, values).fill_null(len(values)).to_numpy()
+        elif feature.kind is Kind.CATEGORY:
             codes[feature.column], unseen = _parse_category(table, feature, schema)
             odd += unseen
         else:
@@ -122,7 +132,7 @@ def parse_features(table: FileTable, schema: Schema) -> FeatureRows:
             quantities[feature.column] = parse_numbers(
                 table, column, schema.missing_of(column.name)
             )
-    return FeatureRows(len(table.frame), quantities, codes, tuple(odd))
+    return FeatureRows(len(table.frame), quantities, codes, tuple(odd), open_values)
 
 
 def _parse_category(

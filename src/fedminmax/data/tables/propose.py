@@ -13,24 +13,23 @@ import polars as pl
 
 from fedminmax.config.file_format import NO_CHANGES, PLAIN, FileFormat, FormatChanges, check_format
 from fedminmax.config.schema import PROPOSED_MISSING_VALUES, Kind, Protected, Target
-from fedminmax.config.spellings import BOOLEANS, by_value, spellings, variants
+from fedminmax.config.spellings import BOOLEANS, spellings, variants
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import MAX_NAMES, counted, first_few, quoted
+from fedminmax.data.tables.code_columns import LEADING_ZERO, target_scores
 from fedminmax.data.tables.infer import (
     DEFAULT_MINIMUM_CATEGORY,
-    LEADING_ZERO,
-    MAX_CATEGORIES,
+    MAX_CLASSES,
     Guess,
     Rare,
+    Stated,
     guess_feature,
     guess_protected,
     guess_target,
-    stray_values,
 )
 from fedminmax.data.tables.notation import (
     guess_date_format,
     guess_number_format,
-    with_iso_dates,
     with_plain_numbers,
 )
 from fedminmax.data.tables.parse_columns import text_of, texts_of
@@ -41,8 +40,8 @@ from fedminmax.data.tables.read_file import (
     name_without_ending,
     read_table,
 )
+from fedminmax.data.tables.strays import check_strays, plain_texts, rare_classes
 
-MAX_ROWS_NAMED = 3
 # Values of a column with more distinct texts than this are not listed.
 MAX_LISTED_VALUES = 1000
 
@@ -54,8 +53,9 @@ class InitChoices:
     A category or group with fewer rows than ``minimum_category`` over all files is not listed.
     Rows with the same value in the ``person_column`` are held out together. ``task`` is
     classification or regression, if the target's values do not decide it; of two classes,
-    ``positive`` is the one that rates are about. ``categories`` are columns whose numbers are
-    codes.
+    ``positive`` is the one that rates are about. ``categories`` and ``numbers`` are columns that
+    are so whatever they look like; ``dropped`` ones, and survey weights in ``weight``, are no
+    features. With ``lists``, long lists of categories are written, too.
     """
 
     minimum_category: int = DEFAULT_MINIMUM_CATEGORY
@@ -66,6 +66,18 @@ class InitChoices:
     task: str | None = None
     positive: str | None = None
     categories: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    weight: str | None = None
+    lists: bool = False
+
+    @property
+    def no_features(self) -> dict[str, str]:
+        """Columns that the user leaves out, each with the reason."""
+        reasons = dict.fromkeys(self.dropped, "is left out, as --drop says")
+        if self.weight is not None:
+            reasons[self.weight] = "is the weight of a row; training counts every row once"
+        return reasons
 
 
 @dataclass(frozen=True)
@@ -101,11 +113,12 @@ def propose(
     """Read all files and guess what their columns mean."""
     unseen = [column for column in (site_column, choices.person_column) if column]
     named = (target, *groups, *unseen)
-    _check_arguments(paths, named, site_column)
+    _check_arguments(paths, named, choices, site_column)
     files = site_names(paths)
     tables = [_read(path, named, choices.format) for path in paths]
     for table in tables:
-        table.require((*named, *choices.categories), "which the command names")
+        mentioned = (*named, *choices.categories, *choices.numbers, *choices.no_features)
+        table.require(mentioned, "which the command names")
     common, partial = common_columns(tables)
     others = [column for column in common if column not in (target, *unseen)]
     pooled_target = _pooled(tables, target, choices)
@@ -130,12 +143,20 @@ def propose(
         for column, kind in table.frame.schema.items()
         if not is_plain(kind)
     }
+    no_features = choices.no_features | dict.fromkeys(
+        nested, "holds lists or structures, not one value per row"
+    )
+    stated = Stated(
+        minimum,
+        choices.categories,
+        choices.numbers,
+        lists=choices.lists,
+        scores=target_scores(pooled_target, guessed_target),
+    )
     features = {
-        column: guess_feature(
-            _pooled(tables, column, choices), minimum, as_category=column in choices.categories
-        )
-        if column not in nested
-        else Guess(None, "holds lists or structures, not one value per row")
+        column: Guess(None, no_features[column])
+        if column in no_features
+        else guess_feature(_pooled(tables, column, choices), stated)
         for column in others
     }
     if not choices.merge_spellings:
@@ -245,7 +266,9 @@ def _with_positive(target: Target, positive: str) -> Target:
     return replace(target, classes=(other, positive))
 
 
-def _check_arguments(paths: Sequence[Path], named: Sequence[str], site_column: str | None) -> None:
+def _check_arguments(
+    paths: Sequence[Path], named: Sequence[str], choices: InitChoices, site_column: str | None
+) -> None:
     if site_column is not None and len(paths) > 1:
         raise InputError(
             f"--site-column {site_column} and {len(paths)} files were given; give one file with a "
@@ -256,6 +279,13 @@ def _check_arguments(paths: Sequence[Path], named: Sequence[str], site_column: s
             raise InputError(
                 f"column '{name}' is named twice; target, groups, site and person are different "
                 "columns"
+            )
+    kinds = (*choices.categories, *choices.numbers, *choices.no_features)
+    for name in kinds:
+        if kinds.count(name) > 1 or (name in choices.no_features and name in named):
+            raise InputError(
+                f"column '{name}' is named twice; --category, --number, --drop and --weight are "
+                "about different columns, and the last two about no other option's"
             )
 
 
@@ -269,7 +299,7 @@ def _check_groups(protected: Sequence[Protected], minimum: int) -> None:
 
 
 def _check_classes(target: Target, tables: Sequence[FileTable]) -> None:
-    if len(target.classes) > MAX_CATEGORIES:
+    if len(target.classes) > MAX_CLASSES:
         raise InputError(
             f"target '{target.column}' has {len(target.classes):,} different values that are not "
             "all numbers; choose another target"
@@ -282,12 +312,6 @@ def _check_classes(target: Target, tables: Sequence[FileTable]) -> None:
         f"target '{target.column}' has {came} in all {counted(rows, 'row')} of "
         f"{counted(len(tables), 'file')}; choose another target, or give files with another class"
     )
-
-
-def plain_texts(table: FileTable, column: str) -> pl.Series:
-    """Return a column as texts, with numbers and dates in plain notation."""
-    text = text_of(table.frame[column], PROPOSED_MISSING_VALUES)
-    return with_iso_dates(with_plain_numbers(text, table.format), table.format)
 
 
 def common_columns(tables: Sequence[FileTable]) -> tuple[list[str], dict[str, list[str]]]:
@@ -323,12 +347,12 @@ def partial_note(partial: Mapping[str, Sequence[str]]) -> list[str]:
 def codes_note(tables: Sequence[FileTable], features: Mapping[str, Guess]) -> list[str]:
     """Name numbers that may be codes, the word that makes them categories, and lost zeros."""
     columns = [column for column, guess in features.items() if guess.may_be_codes]
-    if not columns:
-        return []
-    words = shlex.quote(",".join(columns[:MAX_NAMES]))
-    first = f"numbers that may be codes are read as quantities: {quoted(columns)}"
-    notes = [f"{first}; for codes give --category {words}"]
-    for column in columns:
+    notes = []
+    if columns:
+        words = shlex.quote(",".join(columns[:MAX_NAMES]))
+        first = f"numbers that may be codes are read as quantities: {quoted(columns)}"
+        notes.append(f"{first}; for codes give --category {words}")
+    for column in (column for column, guess in features.items() if guess.is_code):
         zeros = {table.source: _leading_zeros(table, column) for table in tables}
         if len(set(zeros.values())) > 1:
             having, lacking = (
@@ -345,44 +369,3 @@ def codes_note(tables: Sequence[FileTable], features: Mapping[str, Guess]) -> li
 def _leading_zeros(table: FileTable, column: str) -> bool:
     texts = text_of(table.frame[column], PROPOSED_MISSING_VALUES)
     return bool(texts.str.contains(LEADING_ZERO).any())
-
-
-def check_strays(tables: Sequence[FileTable], pooled: pl.Series, what: str, fix: str) -> None:
-    """Refuse numbers that hardly occur in a column of two others, with their rows."""
-    strays, column = stray_values(pooled), pooled.name
-    if not strays:
-        return
-    present = pooled.drop_nulls()
-    usual = present.filter(~present.is_in(list(strays)))
-    both = " or ".join(sorted(usual.unique().to_list()))
-    raise InputError(
-        f"{what} '{column}' is {both} in {len(usual):,} of {counted(len(present), 'row')}, and "
-        f"something else in {_rows_with(tables, column, strays)}: correct them, or {fix}"
-    )
-
-
-def rare_classes(
-    tables: Sequence[FileTable], pooled: pl.Series, target: Target, minimum: int
-) -> tuple[str, ...]:
-    """Say which classes have so few rows that they may be typos."""
-    if target.is_quantity:
-        return ()
-    counts = dict(pooled.drop_nulls().value_counts(name="rows").rows())
-    return tuple(
-        f"class '{name}' has {counted(counts[name], 'row')} "
-        f"({_rows_with(tables, target.column, [name])}): if it is a typo, correct it"
-        for name in target.classes
-        if counts[name] < minimum <= max(counts.values())
-    )
-
-
-def _rows_with(tables: Sequence[FileTable], column: str, values: Sequence[str]) -> str:
-    """Say in which rows of which files a column has one of these values, the first few of many."""
-    rows = [
-        f"{table.source} row {row}"
-        for table in tables
-        for row in table.row_numbers.filter(
-            by_value(plain_texts(table, column)).is_in(list(values))
-        )
-    ]
-    return first_few(rows, MAX_ROWS_NAMED)

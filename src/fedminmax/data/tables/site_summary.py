@@ -86,7 +86,7 @@ def summarise(rows: ParsedRows, schema: Schema) -> SiteSummary:
             ).tolist()
         )
         for feature in schema.features
-        if feature.kind is Kind.CATEGORY
+        if feature.kind is Kind.CATEGORY and not feature.is_open
     }
     target = exact_sums(rows.target.astype(np.float64)) if schema.target.is_quantity else NO_ROWS
     return SiteSummary(len(rows), quantities, categories, _strata(rows, schema), target)

@@ -141,7 +141,10 @@ def _hide_protected(rows: ParsedRows, schema: Schema) -> ParsedRows:
     """
     merged = rows.group == len(rows.group_keys) - 1
     protected = {entry.column for entry in schema.protected}
-    missing = {feature.column: np.int32(len(feature.categories)) for feature in schema.features}
+    missing = {
+        feature.column: np.int32(len(rows.features.values.get(feature.column, feature.categories)))
+        for feature in schema.features
+    }
     quantities = {
         column: np.where(merged, np.nan, values) if column in protected else values
         for column, values in rows.features.quantities.items()
