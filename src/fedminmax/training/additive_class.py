@@ -32,7 +32,7 @@ from fedminmax.core.additive.smoothing import (
     start_smoothing,
 )
 from fedminmax.core.additive.sums import coded_cell_sums, coded_group_sums
-from fedminmax.core.examples import Examples
+from fedminmax.core.examples import Examples, concatenate
 from fedminmax.core.linear_structure import LinearStructure
 
 MAX_ROUNDS = 10
@@ -42,6 +42,8 @@ MAX_COLUMNS_OF_PAIRS = 20
 # Added to the second derivatives of a cell: those of about twenty records.
 PRIOR = 5.0
 DIGITS = 3
+# Smoothing of pairs, before the first sums: that of a few dozen records in each cell.
+START_OF_PAIRS = 50.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +116,7 @@ def class_rounds(
         padded = _padded(structure, structure.as_matrix(structure.from_free(fit.theta)), pairs)
         smoothed = [
             *(replace(b, smoothing=float(s)) for b, s in zip(blocks, fit.smoothing, strict=True)),
-            *(pair.block for pair in pairs),
+            *(replace(pair.block, smoothing=START_OF_PAIRS) for pair in pairs),
         ]
         start = start_smoothing(wider, smoothed, records, theta=wider.to_free(padded))
         fit = yield from _smoothing_rounds(start, pairs)
@@ -286,20 +288,16 @@ def choose_class(
     records = sum(map(len, sites))
     rounds = class_rounds(structure, blocks, records, max_pairs=max_pairs, smoothness=smoothness)
     question = next(rounds)
-    coded = list(sites)
+    # Sums over sites are sums over all of their records.
+    pooled = concatenate([rows for rows in sites if len(rows)])
+    coded = pooled
     pairs: tuple[Pair, ...] = ()
     while True:
         if question.pairs != pairs:
             pairs = question.pairs
-            coded = [replace(rows, x=codes_with_pairs(rows.x, pairs)) for rows in sites]
-        answers = [class_sums(structure, blocks, question, rows) for rows in coded if len(rows)]
-        totals = ClassTotals(
-            sum(answer.loss for answer in answers),
-            torch.stack([answer.slopes for answer in answers]).sum(dim=0),
-            torch.stack([answer.bends for answer in answers]).sum(dim=0),
-        )
+            coded = replace(pooled, x=codes_with_pairs(pooled.x, pairs))
         try:
-            question = rounds.send(totals)
+            question = rounds.send(class_sums(structure, blocks, question, coded))
         except StopIteration as finished:
             chosen: AdditiveClass = finished.value
             return chosen

@@ -136,6 +136,11 @@ class Design:
         self.columns = sum(self.sizes)
         self.transforms = tuple(_transform(block, records, ridge) for block in blocks)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether no block is smoothed: the parameters are then the effects."""
+        return not any(block.smoothing for block in self.blocks)
+
     def slices(self) -> list[slice]:
         """Return where the codes of each block are among all."""
         return [

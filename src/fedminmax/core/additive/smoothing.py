@@ -33,7 +33,7 @@ from fedminmax.core.linear_structure import LinearStructure
 MIN_SMOOTHING, MAX_SMOOTHING = 1e-3, 1e8
 # One update changes smoothing by at most this factor.
 LARGEST_CHANGE = 30.0
-UPDATES_PER_ROUND = 12
+UPDATES_PER_ROUND = 5
 # Of class counts by code, in proportion to all records' shares.
 PRIOR_RECORDS = 5.0
 # Of the logarithm of smoothing, and of the penalised loss: smaller changes end the rounds.

@@ -157,8 +157,9 @@ def _packed(design: Design, curvature: Tensor) -> Tensor:
     """Return the lower triangles [1, q] of second derivatives in phi and the intercepts."""
     if not len(curvature):
         return torch.zeros(1, 0, dtype=torch.float64)
-    full = curvature + curvature.tril(-1).transpose(1, 2)
-    full = _in_model_coordinates(design, full)
-    full = _in_model_coordinates(design, full.transpose(1, 2))
-    rows, columns = torch.tril_indices(full.shape[1], full.shape[2])
-    return full[:, rows, columns].reshape(1, -1)
+    if not design.is_plain:
+        full = curvature + curvature.tril(-1).transpose(1, 2)
+        full = _in_model_coordinates(design, full)
+        curvature = _in_model_coordinates(design, full.transpose(1, 2))
+    rows, columns = torch.tril_indices(curvature.shape[1], curvature.shape[2])
+    return curvature[:, rows, columns].reshape(1, -1)
