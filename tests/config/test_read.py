@@ -53,6 +53,9 @@ def test_what_is_left_open_depends_on_the_method(tmp_path: Path) -> None:
     regression = (linear, ('kind = "logistic"', 'kind = "linear"'))
     config = read_config(write_config(tmp_path, nothing, unnamed, *regression))
     assert config.model == ModelSection("linear", (), "squared_error", 1e-6)
+    additive = ('kind = "logistic"', 'kind = "additive"\nsmoothness = "auto"')
+    config = read_config(write_config(tmp_path, nothing, unnamed, additive))
+    assert config.model == ModelSection("additive", (), "cross_entropy", 1e-6, pairs=10)
     config = read_config(write_config(tmp_path, nothing, unnamed, network))
     assert config.model == ModelSection("mlp", (3,), "brier", 0.0)
     assert (config.validation, config.patience) == (0.1, 30)
@@ -243,7 +246,10 @@ def test_any_name_survives_being_written(name: str) -> None:
         (
             'kind = "logistic"',
             'kind = "linear"',
-            ('[model] kind = "linear" does not fit classification; give "logistic" or "mlp"'),
+            (
+                '[model] kind = "linear" does not fit classification; '
+                'give "additive", "logistic" or "mlp"'
+            ),
         ),
         (
             'kind = "logistic"',
@@ -270,8 +276,45 @@ def test_any_name_survives_being_written(name: str) -> None:
             'kind = "logistic"',
             'kind = "mlp"\nhidden = [3]\nridge = 0.1',
             (
-                "[model] ridge = 0.1 is a penalty for logistic and linear models; remove "
-                "it, or choose one of these"
+                "[model] ridge = 0.1 is a penalty for logistic, linear and additive "
+                "models; remove it, or choose one of these"
+            ),
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "logistic"\npairs = 3',
+            '[model] pairs is for kind = "additive", not "logistic"; remove one of them',
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "additive"\nsmoothness = -1',
+            "[model] smoothness is -1; give a number greater than 0",
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "additive"\nridge = 0',
+            '[model] ridge = 0, but kind = "additive" needs a small one; remove it, or give 1e-6',
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "additive"\nmonotone = { aeg = "up" }',
+            "[model] monotone has 'aeg', which is no feature; did you mean 'age'?",
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "additive"\nmonotone = { ward = "up" }',
+            (
+                "[model] monotone has 'ward', which is a category; only numbers, dates and "
+                "booleans have an order"
+            ),
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "additive"\n[privacy]\nepsilon = 1\ndelta = 1e-5',
+            (
+                '[model] kind = "additive", but its bins and its smoothing are chosen from counts '
+                "and sums without noise, which the promise in [privacy] does not cover; set kind "
+                '= "logistic"'
             ),
         ),
         ('[model]\nkind = "logistic"\n', "", "section [model] is missing; add it"),

@@ -8,6 +8,7 @@ from fedminmax.config.file_format import check_format
 from fedminmax.config.messages import toml_key
 from fedminmax.config.schema import Kind
 from fedminmax.config.sections import (
+    LINEAR_OF_TASK,
     NETWORK,
     NO_BASELINE,
     ConfigSections,
@@ -199,7 +200,9 @@ def _check_model(sections: ConfigSections) -> None:
     wrong = {"classification": "linear", "regression": "logistic"}[task]
     if model.kind == wrong:
         right = {"linear": "logistic", "logistic": "linear"}[wrong]
-        raise InputError(f'[model] kind = "{wrong}" does not fit {task}; give "{right}" or "mlp"')
+        raise InputError(
+            f'[model] kind = "{wrong}" does not fit {task}; give "additive", "{right}" or "mlp"'
+        )
     if bool(model.hidden) != (model.kind == NETWORK):
         raise InputError(
             f'[model] kind = "{model.kind}" has hidden = {list(model.hidden)}; an mlp needs hidden '
@@ -207,12 +210,55 @@ def _check_model(sections: ConfigSections) -> None:
         )
     if model.ridge and model.kind == NETWORK:
         raise InputError(
-            f"[model] ridge = {model.ridge:g} is a penalty for logistic and linear models; "
-            "remove it, or choose one of these"
+            f"[model] ridge = {model.ridge:g} is a penalty for logistic, linear and additive "
+            "models; remove it, or choose one of these"
         )
+    _check_additive(sections)
     if (model.loss == "squared_error") != (task == "regression"):
         fitting = '"squared_error"' if task == "regression" else '"brier" or "cross_entropy"'
         raise InputError(f'[model] loss = "{model.loss}" does not fit {task}; give {fitting}')
+
+
+def _check_additive(sections: ConfigSections) -> None:
+    model = sections.model
+    given = {
+        "pairs": bool(model.pairs),
+        "smoothness": model.smoothness != 1.0,
+        "monotone": bool(model.monotone),
+    }
+    if not model.is_additive:
+        for key in (key for key, is_given in given.items() if is_given):
+            raise InputError(
+                f'[model] {key} is for kind = "additive", not "{model.kind}"; remove one of them'
+            )
+        return
+    if model.ridge == 0.0:
+        raise InputError(
+            '[model] ridge = 0, but kind = "additive" needs a small one; remove it, or give 1e-6'
+        )
+    if sections.privacy is not None:
+        linear = LINEAR_OF_TASK[sections.data.task]
+        raise InputError(
+            '[model] kind = "additive", but its bins and its smoothing are chosen from counts and '
+            "sums without noise, which the promise in [privacy] does not cover; set kind = "
+            f'"{linear}"'
+        )
+    features = {
+        column: feature
+        for column, feature in sections.features.items()
+        if sections.groups.as_features or column not in sections.groups.columns
+    }
+    for column in model.monotone:
+        if column not in features:
+            raise InputError(
+                f"[model] monotone has '{column}', which is no feature; "
+                f"{did_you_mean(column, list(features))}"
+            )
+        if features[column].kind is Kind.CATEGORY:
+            raise InputError(
+                f"[model] monotone has '{column}', which is a category; only numbers, dates and "
+                "booleans have an order"
+            )
 
 
 def _check_method(sections: ConfigSections) -> None:

@@ -32,8 +32,9 @@ from fedminmax.methods.defaults import (
 
 NO_BASELINE = "none"
 LINEAR_OF_TASK = {"classification": "logistic", "regression": "linear"}
-NETWORK = "mlp"
-MODEL_KINDS = (*LINEAR_OF_TASK.values(), NETWORK)
+ADDITIVE, NETWORK = "additive", "mlp"
+MODEL_KINDS = (*LINEAR_OF_TASK.values(), ADDITIVE, NETWORK)
+DEFAULT_PAIRS = 10
 DEFAULT_HELD_OUT = 0.2
 Name = Annotated[str, Field(min_length=1)]
 Names = tuple[Name, ...]
@@ -119,12 +120,25 @@ class GroupsSection:
 
 @dataclass(frozen=True)
 class ModelSection:
-    """[model]: what is trained, its loss, and the penalty ridge/2 |theta|^2 of a linear one."""
+    """[model]: what is trained, its loss, and the penalty ridge/2 |theta|^2 of a linear one.
 
-    kind: Literal["logistic", "linear", "mlp"]
+    An additive model has at most so many ``pairs`` of columns that act together; ``smoothness`` is
+    a factor on the smoothing that the data choose, ``monotone`` says of number columns whether
+    their effect goes up or down.
+    """
+
+    kind: Literal["logistic", "linear", "additive", "mlp"]
     hidden: tuple[Size, ...] = ()
     loss: LossName = "brier"
     ridge: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    pairs: Annotated[int, Field(ge=0, le=100)] = 0
+    smoothness: Positive = 1.0
+    monotone: Mapping[str, Literal["up", "down"]] = field(default_factory=dict)
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether it is a sum of effects of columns, each of any shape."""
+        return self.kind == ADDITIVE
 
 
 @dataclass(frozen=True)
@@ -247,6 +261,8 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
     if keep_share and "keep_share" in card.option_types:
         options = {"keep_share": _text(keep_share)} | options
     stated = {"method": {}} | dict(file)
+    if model.get("smoothness") == AUTO:
+        stated["model"] = model | {"smoothness": 1.0}
     if isinstance(stated["method"], dict):
         stated["method"] = {
             "name": DEFAULT_METHOD,
@@ -262,7 +278,8 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
         },
         "model": {
             "loss": usual_loss,
-            "ridge": default_ridge(card.pace, loss, linear=linear),
+            "ridge": default_ridge(card.pace, loss, linear=linear, additive=kind == ADDITIVE),
+            **({"pairs": DEFAULT_PAIRS} if kind == ADDITIVE else {}),
         },
         "privacy": {"clip": NETWORK_CLIP if model.get("hidden") else clip},
     }

@@ -24,6 +24,8 @@ KEEP_SHARE_FOR_NETWORKS = 0.5
 # Small enough not to hurt the worst group, large enough to prove how good a model can be. Squared
 # errors need less, so that a line through noiseless points is recovered.
 RIDGES = {"cross_entropy": 1e-4, "brier": 1e-4, "squared_error": 1e-6}
+# Additive models are smoothed besides: this makes their penalised risk strongly convex.
+ADDITIVE_RIDGE = 1e-6
 
 
 def default_baseline(pace: Pace) -> str:
@@ -51,12 +53,14 @@ def default_loss(pace: Pace, *, classifies: bool, linear: bool) -> str:
     return "cross_entropy" if linear and pace is Pace.LOOK_AHEAD else "brier"
 
 
-def default_ridge(pace: Pace, loss: str, *, linear: bool) -> float:
-    """Return m of the penalty m/2 |theta|^2; networks have none.
+def default_ridge(pace: Pace, loss: str, *, linear: bool, additive: bool = False) -> float:
+    """Return m of the penalty m/2 |theta|^2; networks have none. Additive models are linear.
 
     >>> default_ridge(Pace.LOOK_AHEAD, "brier", linear=True)
     0.0001
     """
+    if additive:
+        return ADDITIVE_RIDGE
     return RIDGES[loss] if linear and pace is Pace.LOOK_AHEAD else 0.0
 
 

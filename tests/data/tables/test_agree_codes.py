@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -33,7 +34,7 @@ from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows, parse_rows
 from fedminmax.data.tables.read_file import FileTable
 from fedminmax.data.tables.site_summary import summarise
 from tests.complaints import complaint_of
-from tests.data.tables.small_tables import SCHEMA
+from tests.data.tables.small_tables import SCHEMA, load, write_files
 
 row = st.tuples(
     st.one_of(st.none(), st.floats(-1e12, 1e12), st.integers(0, 9).map(lambda n: n / 10)),
@@ -244,3 +245,14 @@ def test_far_values_are_warned_of() -> None:
         parsed([(4000.0, "a", True, "Male", "no")]).features, encoding, "new.csv"
     )
     assert "'age' in 1 of 1 row" in warning
+
+
+def test_files_become_codes(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    tables = load(tmp_path, ('kind = "logistic"', 'kind = "additive"'))
+    assert tables.encoding.is_additive
+    assert tables.encoding.records == 8
+    north, south = (part.examples.x for part in tables.train)
+    # Ages have a bin each, as there are so few; one is missing, and so are a ward and a smoker.
+    assert north.tolist() == [[0, 0, 1], [2, 1, 0], [3, 0, 2], [5, 1, 0]]
+    assert south.tolist() == [[1, 0, 1], [7, 2, 1], [4, 3, 0], [6, 2, 0]]

@@ -23,7 +23,7 @@ from fedminmax.core.small_groups import (
     small_group_notes,
 )
 from fedminmax.core.text import counted, first_few, quoted
-from fedminmax.data.tables.agree import agree_on_encoding
+from fedminmax.data.tables.agree import agree_on_encoding, bins_in_memory
 from fedminmax.data.tables.agreed_values import (
     bucket_counts,
     common_values,
@@ -174,7 +174,10 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
             "no training row has a value in every sensitive attribute; fill them, or set missing "
             'in [groups] to "own_group"'
         )
-    encoding = agree_on_encoding(schema, total)
+    bins = None
+    if config.model.is_additive:
+        bins = bins_in_memory(schema, total, [part.rows.features for part in training])
+    encoding = agree_on_encoding(schema, total, bins)
     files = [*training_files, *test_files]
     odd = [entry for file in files for entry in file.odd]
     warnings = (
