@@ -15,11 +15,11 @@ from fedminmax.config.sections import ModelSection
 from fedminmax.core.examples import Examples
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census, Order, RoundKey, Sums
-from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.task import Task
 from fedminmax.core.validation import LossSums
 from fedminmax.core.workspace import Workspace
 from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.initial_model import initial_model
 from fedminmax.methods.method import (
     AnyMethod,
     SiteData,
@@ -47,7 +47,7 @@ class Rounds:
 
 def task_of_tables(model: ModelSection, encoding: Encoding) -> Task:
     """Return a model of the chosen kind for these features, with its loss."""
-    module = linear_or_mlp(len(encoding.names), encoding.outputs, model.hidden)
+    module = initial_model(encoding, model.hidden, model.ridge)
     return Task(module, LOSSES_BY_NAME[model.loss], model.ridge)
 
 

@@ -20,11 +20,13 @@ from torch import Tensor, nn
 
 from fedminmax.config.file_format import PLAIN, FileFormat
 from fedminmax.config.sections import ModelSection
+from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
-from fedminmax.core.models import Mixture, linear_or_mlp, single_model
+from fedminmax.core.models import Mixture, single_model
 from fedminmax.data.tables.encode import encode_features
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
+from fedminmax.data.tables.initial_model import model_for_predictions
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.read_file import FileTable, table_from
 from fedminmax.metrics.score_rows import predictions
@@ -115,8 +117,9 @@ def mixed_model(
     file_format: FileFormat,
 ) -> SavedModel:
     """Return the mixture of these models, which ``iterate`` names, as it is saved."""
+    used = [_for_predictions(model, encoding) for model in models]
     return SavedModel(
-        single_model(models, classifies=encoding.outputs > 1),
+        single_model(used, classifies=encoding.outputs > 1),
         encoding,
         kind=choice.kind,
         hidden=choice.hidden,
@@ -125,6 +128,15 @@ def mixed_model(
         iterate=iterate,
         format=file_format,
     )
+
+
+def _for_predictions(model: nn.Module, encoding: Encoding) -> nn.Module:
+    """Return an additive model with its effects as parameters; any other as it is."""
+    if not isinstance(model, AdditiveModel):
+        return model
+    plain = model_for_predictions(encoding, ())
+    plain.load_state_dict({"weight": model.effects.detach(), "bias": model.bias.detach()})
+    return plain.eval()
 
 
 def save_model(path: Path, saved: SavedModel) -> None:
@@ -190,9 +202,10 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
     members = int(metadata["members"])
     if not 1 <= members <= max(1, len(tensors)):
         raise ValueError(f"{members} members with {len(tensors)} tensors")
+    precision = torch.float64 if encoding.is_additive else torch.float32
     for name, tensor in tensors.items():
-        if tensor.dtype != torch.float32 or not tensor.isfinite().all():
-            raise ValueError(f"{name} has values that are not finite 32-bit numbers")
+        if tensor.dtype != precision or not tensor.isfinite().all():
+            raise ValueError(f"{name} has values that are not finite numbers of {precision}")
     models = [_member(encoding, hidden, tensors, _prefix(n, members)) for n in range(members)]
     return SavedModel(
         single_model(models, classifies=encoding.outputs > 1),
@@ -211,7 +224,7 @@ def _member(
 ) -> nn.Module:
     # On the meta device: a damaged file may claim any size, so allocate nothing for it.
     with torch.device("meta"):
-        model = linear_or_mlp(len(encoding.names), encoding.outputs, hidden)
+        model = model_for_predictions(encoding, hidden)
     own = {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()

@@ -19,7 +19,6 @@ from fedminmax.config.read import TableConfig
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
-from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workers import usable_device
@@ -124,12 +123,21 @@ def _plain(value: Any) -> object:
 
 
 def federate(
-    config: TableConfig, tables: FederatedTables, device: str, noise_key: bytes | None = None
+    config: TableConfig,
+    tables: FederatedTables,
+    device: str,
+    noise_key: bytes | None = None,
+    prepared: AdditiveClass | None = None,
 ) -> Simulation:
-    """Build the federation of the sites' encoded rows and the initial model."""
+    """Build the federation of the sites' encoded rows and the initial model.
+
+    An additive model starts at the plain mean fit of its class.
+    """
     encoding = tables.encoding
     with torch_seeded(config.seed, Purpose.INITIALISATION):
-        model = linear_or_mlp(len(encoding.names), encoding.outputs, config.model.hidden)
+        model = initial_model(encoding, config.model.hidden, config.model.ridge)
+    if prepared is not None and isinstance(model, AdditiveModel):
+        model.load_effects(prepared.effects, prepared.intercepts)
     model.to(usable_device(device))
     validation = [_given(part) for part in tables.validation]
     with warnings.catch_warnings():
@@ -151,6 +159,24 @@ def federate(
 
 def _given(part: OwnedExamples) -> tuple[Tensor, Tensor, Tensor]:
     return part.examples.x, part.examples.y, part.examples.group
+
+
+def with_class(
+    config: TableConfig, tables: FederatedTables
+) -> tuple[FederatedTables, AdditiveClass | None]:
+    """Choose the smoothing and the pairs of an additive model; other models need neither."""
+    encoding = tables.encoding
+    if not encoding.is_additive:
+        return tables, None
+    chosen = choose_class(
+        [part.examples for part in tables.train],
+        class_structure(encoding, config.model.ridge),
+        encoding.blocks,
+        max_pairs=config.model.pairs,
+        smoothness=config.model.smoothness_factor,
+    )
+    values = [block.smoothing for block in chosen.blocks]
+    return tables.with_encoding(with_smoothing(encoding, values, chosen.pairs)), chosen
 
 
 def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:

@@ -18,12 +18,12 @@ from fedminmax.config.schema import Schema
 from fedminmax.config.sections import ModelSection
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import LOSSES_BY_NAME
-from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
 from fedminmax.data.strata import max_held_out
 from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.initial_model import initial_model
 from fedminmax.methods.catalogue import MethodPackage, package_of
 from fedminmax.network.wire.site_rules import DEFAULT_RULES, SiteRules
 
@@ -177,9 +177,10 @@ def max_rows_set_aside(plan: NetworkPlan, train: int, share: float, strata: int)
 def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:
     """Build the model, initialised from the plan's seed, and its loss."""
     with torch_seeded(plan.seed, Purpose.INITIALISATION):
-        model = linear_or_mlp(len(encoding.names), encoding.outputs, plan.model.hidden)
-    loss = LOSSES_BY_NAME[plan.model.loss]
-    return Task(model.to(plan.precision.dtype), loss, plan.model.ridge)
+        model = initial_model(encoding, plan.model.hidden, plan.model.ridge)
+    if not encoding.is_additive:
+        model = model.to(plan.precision.dtype)
+    return Task(model, LOSSES_BY_NAME[plan.model.loss], plan.model.ridge)
 
 
 def plan_of_config(
