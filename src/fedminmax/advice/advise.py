@@ -22,6 +22,7 @@ from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
 from fedminmax.core.task import Task
 from fedminmax.data.tables.census import CensusFile, census_of, first_error
+from fedminmax.data.tables.initial_model import blank_row
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
@@ -76,7 +77,7 @@ def advise_config(config: TableConfig) -> Advice:
     census = Census(
         torch.tensor(file.train), classes, linear=linear_structure_of(task), minimum_group=least
     )
-    row = torch.zeros(len(tables.encoding.names))
+    row = blank_row(tables.encoding)
     return advise(
         census,
         group_names=file.groups,

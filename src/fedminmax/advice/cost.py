@@ -115,8 +115,10 @@ def usual_rounds(key: str, *, linear: bool, loss: str) -> Rounds | None:
 def _dummy_site(task: Task, census: Census, row: Tensor) -> SiteData:
     """Return the first site that has rows, with one of each group in their place."""
     groups = torch.arange(census.groups)
-    x = row.expand(census.groups, *row.shape).to(task.initial_parameters)
-    y = torch.zeros_like(groups) if census.classes else x.new_zeros(census.groups)
+    start = task.initial_parameters
+    x = row.expand(census.groups, *row.shape)
+    x = x.to(start) if x.is_floating_point() else x
+    y = torch.zeros_like(groups) if census.classes else start.new_zeros(census.groups)
     return SiteData(
         census.occupied[0],
         Examples(x, y, groups),

@@ -6,6 +6,7 @@ it runs no code, and other programs can read it without fedminmax.
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -202,10 +203,10 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
     members = int(metadata["members"])
     if not 1 <= members <= max(1, len(tensors)):
         raise ValueError(f"{members} members with {len(tensors)} tensors")
-    precision = torch.float64 if encoding.is_additive else torch.float32
+    precision, bits = (torch.float64, 64) if encoding.is_additive else (torch.float32, 32)
     for name, tensor in tensors.items():
         if tensor.dtype != precision or not tensor.isfinite().all():
-            raise ValueError(f"{name} has values that are not finite numbers of {precision}")
+            raise ValueError(f"{name} has values that are not finite {bits}-bit numbers")
     models = [_member(encoding, hidden, tensors, _prefix(n, members)) for n in range(members)]
     return SavedModel(
         single_model(models, classifies=encoding.outputs > 1),
@@ -222,8 +223,9 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
 def _member(
     encoding: Encoding, hidden: tuple[int, ...], tensors: dict[str, Tensor], prefix: str
 ) -> nn.Module:
-    # On the meta device: a damaged file may claim any size, so allocate nothing for it.
-    with torch.device("meta"):
+    # On the meta device: a damaged file may claim any size, so allocate nothing for it. Encodings
+    # of additive models have a limited number of codes, which are needed for predictions.
+    with nullcontext() if encoding.is_additive else torch.device("meta"):
         model = model_for_predictions(encoding, hidden)
     own = {
         name.removeprefix(prefix): tensor

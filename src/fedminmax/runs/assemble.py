@@ -23,6 +23,7 @@ from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
 from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, ValidationRisk
 from fedminmax.data.tables.census import FORMAT, CensusFile
+from fedminmax.data.tables.initial_model import blank_row
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
 from fedminmax.findings.card import render_card
 from fedminmax.findings.records import (
@@ -313,7 +314,7 @@ def _cost(run: FinishedRun, config: TableConfig, census: CensusFile, *, masked: 
         run.table_run.method,
         task,
         rows,
-        torch.zeros(len(encoding.names)),
+        blank_row(encoding),
         validates=any(map(any, census.validation)),
     )
     cost: dict[str, object] = {"bytes_down": messages.down, "bytes_up": messages.up}

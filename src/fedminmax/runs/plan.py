@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedminmax.config.planned_runs import needs_learning_rate, planned_runs, with_rate
 from fedminmax.config.read import TableConfig
+from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
@@ -23,13 +24,15 @@ from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workers import usable_device
 from fedminmax.data.tables.census import CensusFile
-from fedminmax.data.tables.encoding import encoding_as_json
+from fedminmax.data.tables.encoding import encoding_as_json, with_smoothing
+from fedminmax.data.tables.initial_model import initial_model
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
 from fedminmax.findings.records import MethodOfRun, Results, ValidationOfRun
 from fedminmax.methods.card import MethodCard, goal_of
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod
 from fedminmax.runs.folder import BASELINE_FOLDER, finished_results, read_results
+from fedminmax.training.additive_class import AdditiveClass, choose_class, class_structure
 from fedminmax.training.round_record import RoundRecord
 from fedminmax.training.simulation import Simulation
 
@@ -170,13 +173,13 @@ def with_class(
         return tables, None
     chosen = choose_class(
         [part.examples for part in tables.train],
-        class_structure(encoding, config.model.ridge),
+        class_structure(encoding.outputs, encoding.blocks, config.model.ridge),
         encoding.blocks,
         max_pairs=config.model.pairs,
-        smoothness=config.model.smoothness_factor,
+        smoothness=config.model.smoothness,
     )
     values = [block.smoothing for block in chosen.blocks]
-    return tables.with_encoding(with_smoothing(encoding, values, chosen.pairs)), chosen
+    return tables.with_pairs(with_smoothing(encoding, values, chosen.pairs)), chosen
 
 
 def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:

@@ -43,6 +43,7 @@ from fedminmax.runs.plan import (
     identity,
     is_finished,
     plan_table_runs,
+    with_class,
 )
 from fedminmax.runs.privacy import (
     check_limit,
@@ -120,9 +121,9 @@ def train_tables(
 
 def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> TableTraining:
     """Read all tables and open the run folder; mistakes are found before anything is written."""
-    tables = load_federated_tables(config)
+    tables, prepared = with_class(config, load_federated_tables(config))
     key = None if config.privacy is None else noise_key_of(folder)
-    federation = federate(config, tables, device, key)
+    federation = federate(config, tables, device, key, prepared)
     runs = tuple(plan_table_runs(config, federation, folder))
     training = TableTraining(
         config, runs, tables=tables, federation=federation, device=device, noise_key=key

@@ -89,6 +89,18 @@ class AdditiveClass:
 ClassRounds = Generator[ClassQuestion, ClassTotals, AdditiveClass]
 
 
+def class_structure(outputs: int, blocks: Sequence[Block], ridge: float) -> LinearStructure:
+    """Return the layout of the plain mean fit, which has a likelihood or squared errors as loss."""
+    return LinearStructure(
+        outputs,
+        sum(block.size for block in blocks),
+        intercept=True,
+        loss="squared_error" if outputs == 1 else "cross_entropy",
+        ridge=ridge,
+        coded=True,
+    )
+
+
 def class_rounds(
     structure: LinearStructure,
     blocks: Sequence[Block],

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.models import linear_or_mlp
@@ -17,6 +18,13 @@ def initial_model(encoding: Encoding, hidden: Sequence[int], ridge: float) -> nn
             encoding.outputs, encoding.blocks, records=encoding.records, ridge=ridge
         )
     return linear_or_mlp(len(encoding.names), encoding.outputs, hidden)
+
+
+def blank_row(encoding: Encoding) -> Tensor:
+    """Return an encoded row of zeros."""
+    if encoding.is_additive:
+        return torch.zeros(len(encoding.blocks), dtype=torch.int16)
+    return torch.zeros(len(encoding.names))
 
 
 def model_for_predictions(encoding: Encoding, hidden: Sequence[int]) -> nn.Module:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedminmax.config.read import TableConfig
 from fedminmax.config.schema import Schema
+from fedminmax.core.additive.model import codes_with_pairs
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose
@@ -132,6 +133,24 @@ class FederatedTables:
     warnings: tuple[str, ...]
     kept_warnings: tuple[str, ...]
     validation: tuple[OwnedExamples, ...] = ()
+
+    def with_pairs(self, encoding: Encoding) -> "FederatedTables":
+        """Return the same rows with an additive model's pairs, and with its smoothing."""
+
+        def wider(parts: Sequence[OwnedExamples]) -> tuple[OwnedExamples, ...]:
+            codes = [codes_with_pairs(part.examples.x, encoding.pairs) for part in parts]
+            return tuple(
+                replace(part, examples=replace(part.examples, x=x))
+                for part, x in zip(parts, codes, strict=True)
+            )
+
+        return replace(
+            self,
+            train=wider(self.train),
+            test=wider(self.test),
+            validation=wider(self.validation),
+            encoding=encoding,
+        )
 
     @property
     def sites(self) -> tuple[str, ...]:
