@@ -177,6 +177,11 @@ class Encoding:
         return (*(feature.block for feature in coded), *(pair.block for pair in self.pairs))
 
     @property
+    def stage(self) -> int:
+        """0 before smoothing and pairs are chosen, or without any; then 1."""
+        return int(any(block.smoothing for block in self.blocks))
+
+    @property
     def risk_unit(self) -> float:
         """The factor that converts squared errors to the target's unit, squared; else 1."""
         return self.target_scale.deviation**2 if self.target_scale else 1.0
@@ -241,6 +246,11 @@ def with_smoothing(
         for pair, value in zip(pairs, values[len(features) :], strict=True)
     )
     return replace(encoding, features=features, pairs=tuple(chosen))
+
+
+def unsmoothed(encoding: Encoding) -> Encoding:
+    """Return the encoding before smoothing and pairs were chosen."""
+    return with_smoothing(encoding, [0.0] * len(encoding.features))
 
 
 def _flag(column: str, *, flagged: bool) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Order, Sums, zero_sums
 from fedminmax.core.privacy.mechanism import Mechanism
 from fedminmax.core.task import Task
+from fedminmax.data.tables.agree import Grids
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.methods.expectations import expected_reply
 from fedminmax.methods.method import AnyMethod
@@ -127,6 +128,11 @@ def summary_layout(schema: Schema) -> Layout:
             Section("target_sums", 2, Kind.EXACT),
         )
     )
+
+
+def cells_layout(grids: Grids) -> Layout:
+    """Return the section of counts of values in cells."""
+    return Layout((Section("counts", sum(grid.numbers for grid in grids), Kind.COUNT),))
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,6 +40,7 @@ from fedminmax.data.tables.encoding import Encoding, row_lengths
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.network.secure.layouts import mechanism_of_plan
+from fedminmax.network.server.agree_bins import agree_on_bins
 from fedminmax.network.server.agreement import (
     AGREEMENT_FILE,
     Agreed,
@@ -98,20 +99,32 @@ class ExactCensus:
     def __init__(self, plan: NetworkPlan, sites: Sites) -> None:
         self._plan, self._sites = plan, sites
 
-    def encoding(self, summaries: Summaries, refused: dict[str, str]) -> Encoding:
-        """Return the encoding of all rows; it is that of the pooled rows."""
+    def encoding(self, summaries: dict[str, SiteSummary], refused: dict[str, str]) -> Encoding:
+        """Return the encoding of all rows; it is that of the pooled rows.
+
+        Sites that are refused on the way lose their summary.
+        """
+        plan = self._plan
+        self._check_enough(summaries, refused)
+        total = reduce(add, summaries.values())
+        _check_any_rows(total)
+        check_same_codes(summaries, plan.schema)
+        bins = None
+        if plan.model.is_additive:
+            bins = agree_on_bins(plan.schema, self._sites, summaries, refused)
+            self._check_enough(summaries, refused)
+            total = reduce(add, summaries.values())
+        encoding = agree_on_encoding(plan.schema, total, bins)
+        _check_small_groups(plan, encoding, summaries)
+        return encoding
+
+    def _check_enough(self, summaries: Summaries, refused: Mapping[str, str]) -> None:
         plan = self._plan
         if len(summaries) < plan.minimum_replies:
             raise InputError(
                 f"{len(summaries)} of {len(plan.sites)} sites can take part, at least "
                 f"{plan.minimum_sites} are needed ({'; '.join(refused.values())})"
             )
-        total = reduce(add, summaries.values())
-        _check_any_rows(total)
-        check_same_codes(summaries, plan.schema)
-        encoding = agree_on_encoding(plan.schema, total)
-        _check_small_groups(plan, encoding, summaries)
-        return encoding
 
     def agree(
         self, encoding: Encoding, summaries: Summaries, counts: Counts, refused: dict[str, str]

@@ -23,6 +23,7 @@ from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Sums, zero_sums
 from fedminmax.core.validation import LossSums
+from fedminmax.data.tables.agree import Grids
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json, row_lengths
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.metrics.sums import ScoreSums
@@ -30,6 +31,7 @@ from fedminmax.network.secure.fixed_point import FailedSitesError, Layout
 from fedminmax.network.secure.layouts import (
     Layouts,
     Sizes,
+    cells_layout,
     score_shape,
     sizes_to_bytes,
     summary_layout,
@@ -47,6 +49,7 @@ from fedminmax.network.server.masked_memory import MaskedMemory
 from fedminmax.network.server.sites import Attendance, Received, RecordT, Reply, SentOrder
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import NO_ARGUMENTS, Endpoint, Question
+from fedminmax.network.wire.grids import grids_to_bytes
 from fedminmax.network.wire.messages import models_to_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan, SecureAggregation, plan_to_bytes
 from fedminmax.network.wire.sections import losses_of, scores_of, summary_of, sums_of
@@ -110,6 +113,19 @@ class MaskedSites:
         content, counted = self._memory.kept.summary.encode(), self._plan.privacy is None
         return summary_from_bytes(content, self._plan.schema, ALL_SITES, counted=counted)
 
+    def count_cells(self, grids: Grids, senders: Sequence[str]) -> Received[Tensor]:
+        """Return the total of counts of values in cells."""
+        content, stage = grids_to_bytes(grids), len(grids[0].splits)
+        payload = {"grids": content, "stage": stage}
+
+        def counts() -> Tensor:
+            question = Question(Endpoint.COUNT_CELLS, round=stage)
+            total = self._total_of_all(question, cells_layout(grids), payload, content)
+            cells: Tensor = total.values["counts"]
+            return cells
+
+        return self._try(counts, senders)
+
     def encode(self, encoding: Encoding, senders: Sequence[str]) -> Received[Tensor]:
         """Let all sites encode; the counts are asked for once in a run."""
         return self._try(lambda: self._encode(encoding), senders)
@@ -120,7 +136,7 @@ class MaskedSites:
         lengths = row_lengths(summary, encoding) if exact else RowLengths(0.0)
         sizes = Sizes.of(summary.rows, lengths)
         content, told = encoding_as_json(encoding).encode(), sizes_to_bytes(sizes)
-        self._tell(Endpoint.ENCODE, {"encoding": content, "sizes": told})
+        self._tell(Endpoint.ENCODE, {"encoding": content, "sizes": told, "stage": encoding.stage})
         self._agreed = replace(self._agreed, encoding=content, sizes=told)
         self._layouts = layouts = Layouts(self._plan, encoding, sizes)
         if not self._memory.kept.counts:

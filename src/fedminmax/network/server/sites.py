@@ -16,6 +16,7 @@ from torch import Tensor
 from fedminmax.core.bounds import RowLimits
 from fedminmax.core.messages import Census, Order, Sums
 from fedminmax.core.validation import LossSums
+from fedminmax.data.tables.agree import Grids
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.methods.method import AnyMethod
@@ -23,6 +24,7 @@ from fedminmax.metrics.sums import ScoreSums
 from fedminmax.network.secure.layouts import score_shape
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.endpoints import Endpoint
+from fedminmax.network.wire.grids import grids_to_bytes
 from fedminmax.network.wire.messages import (
     counts_from_bytes,
     curvature_from_bytes,
@@ -114,6 +116,10 @@ class Sites(Protocol):
 
     def prepare(self) -> Received[SiteSummary]:
         """Send the plan, and return summaries of training rows."""
+        ...
+
+    def count_cells(self, grids: Grids, senders: Sequence[str]) -> Received[Tensor]:
+        """Return counts of values in the cells of the last refinement of grids, in turn."""
         ...
 
     def encode(self, encoding: Encoding, senders: Sequence[str]) -> Received[Tensor]:
@@ -231,13 +237,23 @@ class PlainSites:
             lambda message, site: summary_from_bytes(message, schema, site),
         )
 
+    def count_cells(self, grids: Grids, senders: Sequence[str]) -> Received[Tensor]:
+        """Return counts of values in the cells of the last refinement of grids, in turn."""
+        numbers = sum(grid.numbers for grid in grids)
+        return self._ask_all(
+            senders,
+            Endpoint.COUNT_CELLS,
+            {"grids": grids_to_bytes(grids), "stage": len(grids[0].splits)},
+            lambda message, site: counts_from_bytes(message, numbers, site),
+        )
+
     def encode(self, encoding: Encoding, senders: Sequence[str]) -> Received[Tensor]:
         """Send the encoding, and return rows by group."""
         numbers = len(encoding.groups) * (2 if self._plan.validation else 1)
         return self._ask_all(
             senders,
             Endpoint.ENCODE,
-            {"encoding": encoding_as_json(encoding).encode()},
+            {"encoding": encoding_as_json(encoding).encode(), "stage": encoding.stage},
             lambda message, site: counts_from_bytes(message, numbers, site),
         )
 

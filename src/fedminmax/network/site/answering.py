@@ -54,7 +54,7 @@ def read_call(endpoint: Endpoint, payload: object) -> Call:
     if not isinstance(payload, Mapping) or not payload.keys() <= allowed:
         fault = RefusedError(f"{SERVER} sent other arguments than '{endpoint}' has")
         return Call(endpoint, Question(endpoint), fault=fault)
-    question = Question(endpoint, _number(payload.get("run")))
+    question = Question(endpoint, _number(payload.get("run")), _number(payload.get("stage")))
     arguments = {name: value for name, value in payload.items() if name != SECURE}
     try:
         if endpoint is Endpoint.UNMASK:

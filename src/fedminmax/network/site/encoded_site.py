@@ -184,7 +184,9 @@ def _cut_off(values: NDArray[Any], scale: Scale) -> NDArray[Any]:
 
 def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:
     y = rows.y.to(precision) if rows.y.is_floating_point() else rows.y
-    return check_examples(rows.x.to(precision), y, rows.group, site)
+    # Codes of an additive model are no numbers to round.
+    x = rows.x.to(precision) if rows.x.is_floating_point() else rows.x
+    return check_examples(x, y, rows.group, site)
 
 
 class SiteState:

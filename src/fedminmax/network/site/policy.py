@@ -22,7 +22,9 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Order
 from fedminmax.core.randomness import Purpose
 from fedminmax.core.text import counted
+from fedminmax.data.tables.bins import REFINEMENTS
 from fedminmax.data.tables.codes import check_own_codes
+from fedminmax.data.tables.encoding import Encoding, unsmoothed
 from fedminmax.data.tables.groups import GroupKey, check_listed, merged_key, sort_groups
 from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.site_summary import summarise
@@ -296,6 +298,9 @@ def planned_questions(plan: NetworkPlan) -> int:
     )
     totals += MAX_ROUNDS * plan.certify + 1
     others = 2
+    if plan.model.is_additive:
+        # Counts in cells; a second encoding has smoothing and pairs.
+        totals, others = totals + 1 + REFINEMENTS, others + 1
     if needs_learning_rate(plan.runs):
         # Under a privacy guarantee the rate follows from the noisy census.
         totals += POWER_ITERATIONS * (plan.privacy is None)
@@ -329,6 +334,25 @@ def check_order(question: Question, order: Order, plan: NetworkPlan) -> None:
         raise RefusedError(f"{SERVER} asks {planned.method} too often in a round")
     if order.key.seed != plan.seed:
         raise RefusedError(f"{SERVER} sent another seed than its plan's")
+
+
+def check_stage(question: Question, stage: object) -> None:
+    """Refuse a question that says another stage of an agreement than its content has."""
+    if stage != question.round:
+        raise RefusedError(f"{SERVER} asks for stage {stage!r} of {question}, not {question.round}")
+
+
+def check_encoding(came: Encoding, plan: NetworkPlan, before: Encoding | None) -> None:
+    """Refuse an encoding for another plan, and a second one that changes the codes of rows.
+
+    That of an additive model comes again once smoothing and pairs are chosen.
+    """
+    if came.schema != plan.schema:
+        raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
+    if came.is_additive != plan.model.is_additive:
+        raise RefusedError(f"{SERVER} sent an encoding for another kind of model than its plan's")
+    if before is not None and (came.stage <= before.stage or unsmoothed(came) != before):
+        raise RefusedError(f"{SERVER} sent a second encoding")
 
 
 def check_models(

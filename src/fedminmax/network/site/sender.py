@@ -67,6 +67,15 @@ class PlainSender:
         started = time.monotonic()
         return sections_to_bytes(compute(), time.monotonic() - started)
 
+    def send_early(
+        self,
+        asked: Asked,
+        compute: Callable[[], Sections],
+        layout: Layout,  # noqa: ARG002 - nothing is rounded
+    ) -> bytes:
+        """Return the message that answers a question before the encoding."""
+        return self.send(asked, compute, Layouts.counts)
+
 
 class MaskedSender:
     """Masks the answers of one session, each computed once, and masked anew for each attempt.
@@ -105,6 +114,10 @@ class MaskedSender:
     def send_summary(self, asked: Asked, compute: Callable[[], Sections]) -> bytes:
         """Return the masked summary, which is asked for before the encoding."""
         return self._send(asked, compute, summary_layout(self._plan.schema))
+
+    def send_early(self, asked: Asked, compute: Callable[[], Sections], layout: Layout) -> bytes:
+        """Return the message that answers a question before the encoding."""
+        return self._send(asked, compute, layout)
 
     def send(self, asked: Asked, compute: Callable[[], Sections], find_layout: FindLayout) -> bytes:
         """Return the message that answers a question."""

@@ -21,18 +21,21 @@ from torch import Tensor
 from fedminmax.config.planned_runs import needs_learning_rate, with_rate
 from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
 from fedminmax.core.messages import Order, Sums
+from fedminmax.data.tables.agree import Grids, count_grids
 from fedminmax.data.tables.encoding import encoding_from_json
 from fedminmax.data.tables.site_summary import SiteSummary, summarise, without_counts
 from fedminmax.methods.method import AnyMethod, lets_sites_keep
-from fedminmax.network.secure.layouts import Layouts, sizes_from_bytes
+from fedminmax.network.secure.layouts import Layouts, cells_layout, sizes_from_bytes
 from fedminmax.network.secure.messages import Ask, UnmaskAsk
 from fedminmax.network.site.encoded_site import EncodedSite, encode_site, list_rows, reply_to
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import (
     SiteRows,
+    check_encoding,
     check_models,
     check_order,
     check_plan,
+    check_stage,
     limits_of,
     read_rows,
     rows_to_measure,
@@ -55,6 +58,7 @@ from fedminmax.network.site.sender import (
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.endpoints import Endpoint, Question
+from fedminmax.network.wire.grids import grids_from_bytes
 from fedminmax.network.wire.messages import (
     models_from_bytes,
     order_from_bytes,
@@ -114,6 +118,7 @@ class Site:
         self.journal = Journal(folder)
         self._prepared: Prepared | None = None
         self._encoded_site: EncodedSite | None = None
+        self._grids: Grids = ()
         self._methods: Sequence[AnyMethod[Any]] = ()
         # Where the site keeps what each run leaves from round to round, if its method does.
         self._states: Sequence[Path | None] = ()
@@ -202,21 +207,39 @@ class Site:
         asked = Asked(Question(Endpoint.COUNT_ROWS), ask=ask)
         return masked.send(asked, counts, Layouts.counts)
 
-    def encode(self, encoding: object, sizes: object = b"") -> bytes:
+    def count_cells(self, grids: object, stage: object, ask: Ask | None = None) -> bytes:
+        """Return how many values of number columns are in the cells of grids."""
+        job = self._job("grids")
+        if not job.plan.model.is_additive or self._encoded_site is not None:
+            raise RefusedError(f"{SERVER} sent grids, which its plan does not have now")
+        came = grids_from_bytes(grids, job.plan.schema, self._grids, SERVER)
+        question = Question(Endpoint.COUNT_CELLS, round=len(came[0].splits))
+        check_stage(question, stage)
+        self.journal.allow(question, _bytes(grids))
+        self._grids = came
+
+        def counts() -> Sections:
+            quantities = job.rows.train.features.quantities
+            return {"counts": torch.from_numpy(count_grids(quantities, came))}
+
+        asked = Asked(question, _bytes(grids), ask)
+        return job.sender.send_early(asked, counts, cells_layout(came))
+
+    def encode(self, encoding: object, sizes: object = b"", stage: object = 0) -> bytes:
         """Encode the rows as all sites do, and return the counts by group.
 
-        ``sizes`` are those of all sites' rows, where sums are masked.
+        ``sizes`` are those of all sites' rows, where sums are masked. The encoding of an additive
+        model comes a second time, as ``stage`` 1, with smoothing and pairs.
         """
         job = self._job("an encoding")
-        if self._encoded_site is not None:
-            raise RefusedError(f"{SERVER} sent a second encoding")
         content = checked_bytes(encoding, MAX_PLAN_BYTES, SERVER)
         agreed = encoding_from_json(content.decode(errors="replace"), SERVER)
-        if agreed.schema != job.plan.schema:
-            raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
+        before = None if self._encoded_site is None else self._encoded_site.encoding
+        check_encoding(agreed, job.plan, before)
         told = checked_bytes(sizes, MAX_PLAN_BYTES, SERVER)
         all_sizes = sizes_from_bytes(told, SERVER) if self.is_masked else None
-        question = Question(Endpoint.ENCODE)
+        question = Question(Endpoint.ENCODE, round=agreed.stage)
+        check_stage(question, stage)
         self.journal.allow(question, content, told)
         disclosed = rows_to_measure(job.rows.held_out, agreed.group_numbers, self._settings)
         rows = SiteRows(job.rows.train, disclosed, validation=job.rows.validation)

@@ -21,6 +21,7 @@ class Endpoint(StrEnum):
     KEYS = "keys"
     SET_ROSTER = "set_roster"
     SUMMARISE = "summarise"
+    COUNT_CELLS = "count_cells"
     ENCODE = "encode"
     COUNT_ROWS = "count_rows"
     CURVATURE = "curvature"
@@ -39,7 +40,8 @@ ARGUMENTS: Mapping[Endpoint, frozenset[str]] = {
     Endpoint.KEYS: frozenset(),
     Endpoint.SET_ROSTER: frozenset({"roster"}),
     Endpoint.SUMMARISE: frozenset(),
-    Endpoint.ENCODE: frozenset({"encoding", "sizes"}),
+    Endpoint.COUNT_CELLS: frozenset({"grids", "stage"}),
+    Endpoint.ENCODE: frozenset({"encoding", "sizes", "stage"}),
     Endpoint.COUNT_ROWS: frozenset(),
     Endpoint.CURVATURE: frozenset({"directions"}),
     Endpoint.TAKE_RATE: frozenset({"rate"}),
@@ -55,6 +57,7 @@ SECURE = "secure"
 WITH_NUMBERS = frozenset(
     {
         Endpoint.SUMMARISE,
+        Endpoint.COUNT_CELLS,
         Endpoint.COUNT_ROWS,
         Endpoint.CURVATURE,
         Endpoint.ANSWER,
@@ -76,8 +79,8 @@ COMPARED = WITH_NUMBERS - {Endpoint.SUMMARISE, Endpoint.COUNT_ROWS} | {
 class Question:
     """One question: ``run`` is the number among the plan's runs, ``round`` counts from 1.
 
-    For questions outside the rounds, ``round`` counts how often they came in this job. ``attempt``
-    counts how often the answer was masked.
+    For questions outside the rounds, ``round`` counts how often they came in this job, or at which
+    stage of an agreement. ``attempt`` counts how often the answer was masked.
     """
 
     endpoint: Endpoint

@@ -41,6 +41,8 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
     _check_methods(plan, sender)
     if plan.model.kind not in MODEL_KINDS:
         raise RefusedError(f"{sender} asks for the unknown model '{plan.model.kind[:100]}'")
+    if plan.model.is_additive and not plan.model.ridge:
+        raise RefusedError(f"{sender} asks for an additive model without a ridge; refused")
     if plan.model.loss not in LOSSES_BY_NAME:
         raise RefusedError(f"{sender} asks for the unknown loss '{plan.model.loss}'")
     if not 0.0 <= plan.model.ridge < math.inf or (plan.model.ridge and plan.model.hidden):

@@ -1,0 +1,53 @@
+"""The grids in which sites count the values of number columns, as they travel, and their limits.
+
+A grid comes from the server, and cells that are narrower or more than the agreed rule makes could
+single out rows. So a site takes grids of its plan's number columns alone, each a possible one, the
+first of a job as it is and each further one as a refinement of the one before.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedminmax.config.schema import Kind, Schema
+from fedminmax.data.tables.agree import Grids
+from fedminmax.data.tables.bins import CELLS_PER_BIN
+from fedminmax.data.tables.encoding import MAX_CODES
+from fedminmax.network.wire.codec import RefusedError, checked_bytes
+
+MAX_GRIDS_BYTES = 2**25
+
+
+@cache
+def _adapter() -> TypeAdapter[Grids]:
+    return TypeAdapter(Grids)
+
+
+def grids_to_bytes(grids: Grids) -> bytes:
+    """Write grids as JSON."""
+    return _adapter().dump_json(grids)
+
+
+def grids_from_bytes(message: object, schema: Schema, before: Grids, sender: str) -> Grids:
+    """Read grids; refuse those that do not follow from the grids ``before``, which may be none."""
+    content = checked_bytes(message, MAX_GRIDS_BYTES, sender)
+    try:
+        grids = _adapter().validate_json(content)
+    except ValidationError as error:
+        raise RefusedError(f"{sender} did not send grids; refused") from error
+    numbers = [f.column for f in schema.features if f.kind in (Kind.NUMERIC, Kind.DATE)]
+    columns = [grid.column for grid in grids]
+    if not grids or columns != [column for column in numbers if column in columns]:
+        raise RefusedError(f"{sender} sent grids of other columns than its plan's; refused")
+    if sum(grid.cells for grid in grids) > CELLS_PER_BIN * MAX_CODES:
+        raise RefusedError(f"{sender} sent grids with too many cells; refused")
+    for grid in grids:
+        for fault in grid.faults():
+            raise RefusedError(f"{sender} sent a grid of '{grid.column}' with {fault}; refused")
+    if tuple(replace(grid, splits=grid.splits[:-1]) for grid in grids) != before and not (
+        # The same may be asked again, from the first grid on.
+        all(not grid.splits for grid in grids) or grids == before
+    ):
+        raise RefusedError(f"{sender} sent grids that do not refine those before; refused")
+    return grids
