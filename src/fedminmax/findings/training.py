@@ -4,6 +4,7 @@ A certificate bounds the worst group's (or site's) training risk from below. Bou
 outwards, so that they are true as printed.
 """
 
+from fedminmax.config.sections import ADDITIVE
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import CONVEX_LOSSES
@@ -44,7 +45,7 @@ def could_be_better(results: Results) -> str:
     proof = results.proof.certificate if results.proof else None
     if proof is None or not proof.is_of_groups:
         return "That is not known."
-    size, what = upper_percent(proof.gap), f"{results.model.kind} model on these features"
+    size, what = upper_percent(proof.gap), _class_of_models(results)
     kept = results.method.options.get("keep_share")
     risk = "mixture of the highest and the mean" if kept else "highest"
     if proof.gap <= HARDLY:
@@ -65,6 +66,14 @@ def certificate_text(results: Results) -> str | None:
     proof = results.proof.certificate
     least, ours = bounds_text(proof.min_risk, proof.risk)
     lowest, penalised = bounds_text(proof.lower, proof.upper)
+    if results.model.kind == ADDITIVE:
+        return (
+            f"Certified: no {_class_of_models(results)} can bring the "
+            f"{_certified_risk(results, proof)} plus its penalty below {lowest}. This model has at "
+            f"most {penalised} (optimality gap {upper_text(proof.gap, 1)}); of that its penalty is "
+            f"{proof.penalty:.3g}, and no model that is at least as smooth can bring the risk "
+            f"itself below {least}.{_beyond_rounding(results, proof)}"
+        )
     return (
         f"Certified: no {results.model.kind} model on these features with a parameter norm no "
         f"larger than this model's can bring the {_certified_risk(results, proof)} below {least}. "
@@ -72,6 +81,12 @@ def certificate_text(results: Results) -> str | None:
         f"all parameters: none is below {lowest}, and this model has at most {penalised} "
         f"(optimality gap {upper_text(proof.gap, 1)}).{_beyond_rounding(results, proof)}"
     )
+
+
+def _class_of_models(results: Results) -> str:
+    """Name the models that a certificate speaks about."""
+    kind = f"{results.model.kind} model on these features"
+    return f"{kind} with this smoothing" if results.model.kind == ADDITIVE else kind
 
 
 def _certified_risk(results: Results, proof: Certificate) -> str:
