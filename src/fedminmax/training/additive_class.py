@@ -31,7 +31,7 @@ from fedminmax.core.additive.smoothing import (
     covariance,
     start_smoothing,
 )
-from fedminmax.core.additive.sums import coded_cell_sums, coded_group_sums
+from fedminmax.core.additive.sums import coded_bends, coded_group_sums
 from fedminmax.core.examples import Examples, concatenate
 from fedminmax.core.linear_structure import LinearStructure
 
@@ -50,8 +50,8 @@ START_OF_PAIRS = 50.0
 class ClassQuestion:
     """What to ask of all sites: sums at a plain additive model with these pairs.
 
-    Its parameters are effects, without smoothing. ``cells`` asks for sums by code
-    (``coded_cell_sums``), otherwise for losses, gradient and curvature over all groups.
+    Its parameters are effects, without smoothing. Sums are the loss and the gradient over all
+    records, and the curvature; ``cells`` asks for second derivatives by code instead.
     """
 
     pairs: tuple[Pair, ...]
@@ -266,10 +266,9 @@ def _chosen(
     structure, sums = fit.structure, _sums_of(fit)
     sizes = [pair.block.size for pair in candidates]
     outputs = structure.outputs
-    slopes, bends = (
-        torch.split(values.reshape(outputs, -1)[:, structure.inputs :], sizes, dim=1)
-        for values in (totals.slopes, totals.bends)
-    )
+    wider = replace(structure, inputs=structure.inputs + sum(sizes))
+    by_code = (wider.as_matrix(totals.slopes)[:, :-1], totals.bends.reshape(outputs, -1))
+    slopes, bends = (torch.split(values[:, structure.inputs :], sizes, dim=1) for values in by_code)
     # Squared errors have twice the error variance as unit of their loss.
     unit = 2.0 * sums.loss / fit.records if structure.loss == "squared_error" else 1.0
     free = max(outputs - 1, 1)
@@ -323,16 +322,12 @@ def class_sums(
     plain += [pair.block for pair in question.pairs]
     model = AdditiveModel(structure.outputs, plain, records=1, ridge=0.0)
     wide = replace(structure, inputs=model.design.columns)
-    if question.cells:
-        slopes, bends = coded_cell_sums(wide, model.design, question.parameters, rows)
-        return ClassTotals(0.0, slopes.flatten(), bends.flatten())
     together = replace(rows, group=torch.zeros_like(rows.group))
+    weights = None if question.cells else torch.ones(1, dtype=torch.float64)
     sums = coded_group_sums(
-        wide,
-        model.design,
-        question.parameters,
-        together,
-        1,
-        group_weights=torch.ones(1, dtype=torch.float64),
+        wide, model.design, question.parameters, together, 1, group_weights=weights
     )
-    return ClassTotals(float(sums.losses.sum()), sums.gradients[0], sums.curvature[0])
+    bends = sums.curvature[0]
+    if question.cells:
+        bends = coded_bends(wide, model.design, question.parameters, rows).flatten()
+    return ClassTotals(float(sums.losses.sum()), sums.gradients[0], bends)

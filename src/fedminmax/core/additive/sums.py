@@ -63,32 +63,27 @@ def coded_group_sums(
     )
 
 
-def coded_cell_sums(
+def coded_bends(
     structure: LinearStructure, design: Design, parameters: Tensor, examples: Examples
-) -> tuple[Tensor, Tensor]:
-    """Return slopes and second derivatives in the outputs, summed by code: [outputs, columns] each.
+) -> Tensor:
+    """Return second derivatives in each output, summed by code [outputs, columns].
 
-    They are in effects, without a transform, and over all groups. The second derivatives of one
-    output are p (1 - p) of its class; 2 for squared errors.
+    Those of one output are p (1 - p) of its class; 2 for squared errors.
     """
     matrix = structure.as_matrix(parameters.detach().double())
     effects, intercepts = design.transformed(matrix[:, :-1]).numpy(), matrix[:, -1].numpy()
-    slopes_by_code = np.zeros((structure.outputs, design.columns))
-    bends_by_code = np.zeros_like(slopes_by_code)
-    for codes, scores, y, _ in _chunks(design, effects, intercepts, examples):
-        outputs = torch.from_numpy(scores)
-        _, slopes = LOSSES_WITH_GRADIENTS[LOSSES_BY_NAME[structure.loss]](outputs, y)
+    sums = np.zeros((structure.outputs, design.columns))
+    for codes, scores, _, _ in _chunks(design, effects, intercepts, examples):
         if structure.loss == "squared_error":
-            bends = torch.full_like(slopes, 2.0)
+            bends = np.full_like(scores, 2.0)
         else:
-            chances = torch.softmax(outputs, dim=1)
+            chances = torch.softmax(torch.from_numpy(scores), dim=1).numpy()
             bends = chances * (1.0 - chances)
-        for sums, values in ((slopes_by_code, slopes), (bends_by_code, bends)):
-            for output in range(structure.outputs):
-                weights = np.ascontiguousarray(values[:, output].numpy())
-                for column, span in zip(codes, design.slices(), strict=True):
-                    sums[output, span] += np.bincount(column, weights, span.stop - span.start)
-    return torch.from_numpy(slopes_by_code), torch.from_numpy(bends_by_code)
+        for output in range(structure.outputs):
+            weights = np.ascontiguousarray(bends[:, output])
+            for column, span in zip(codes, design.slices(), strict=True):
+                sums[output, span] += np.bincount(column, weights, span.stop - span.start)
+    return torch.from_numpy(sums)
 
 
 def _chunks(
