@@ -166,7 +166,7 @@ def test_a_run_of_one_model_is_measured_with_one(tmp_path: Path) -> None:
 def test_a_second_encoding_is_refused(tmp_path: Path) -> None:
     asked = asked_site(tmp_path)
     with pytest.raises(RefusedError, match="second encoding"):
-        asked.site.encode(b"{}")
+        asked.begin()
 
 
 def test_runs_on_the_same_table_are_limited(tmp_path: Path) -> None:
