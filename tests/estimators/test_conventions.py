@@ -144,16 +144,18 @@ def test_other_methods_and_what_they_leave() -> None:
 
 
 def test_single_precision_stays_single() -> None:
-    trained = fitted(PROBLEM.x.astype(np.float32), WORDS, SEX, None)
+    trained, double = (
+        FedMinMaxClassifier(model="linear").fit(x, WORDS, sensitive_features=SEX)
+        for x in (PROBLEM.x.astype(np.float32), PROBLEM.x)
+    )
     assert next(trained.model_.parameters()).element_size() == 4
-    double = fitted(PROBLEM.x, WORDS, SEX, None)
     np.testing.assert_allclose(
         trained.predict_proba(PROBLEM.x), double.predict_proba(PROBLEM.x), atol=1e-4
     )
 
 
 def test_history_has_a_point_for_each_round() -> None:
-    trained = FedMinMaxClassifier(loss="brier", rounds=20, optimality_gap=0.0).fit(
+    trained = FedMinMaxClassifier(model="linear", loss="brier", rounds=20, optimality_gap=0.0).fit(
         PROBLEM.x, WORDS, sensitive_features=SEX
     )
     assert [point.round for point in trained.history_] == list(range(1, 21))
@@ -222,8 +224,8 @@ def test_a_network_chooses_its_round_by_rows_that_it_is_not_trained_on() -> None
     )
     assert plain.validation_ is None
     # Scaled by training rows alone, and by all rows.
-    assert np.allclose(plain.scaling_.mean, PROBLEM.x.mean(axis=0))
-    assert not np.allclose(trained.scaling_.mean, PROBLEM.x.mean(axis=0), rtol=1e-9)
+    assert np.allclose(plain.encoder_.mean, PROBLEM.x.mean(axis=0))
+    assert not np.allclose(trained.encoder_.mean, PROBLEM.x.mean(axis=0), rtol=1e-9)
 
 
 def test_patience_ends_training_early() -> None:

@@ -66,7 +66,7 @@ def number_values(name: str, values: Any, rows: int) -> tuple[NDArray[np.int64],
         column = column[:, 0]
     if column.ndim != 1 or len(column) != rows:
         raise InputError(f"{name} has shape {column.shape} for {rows} rows; give one entry per row")
-    missing = _missing(column)
+    missing = is_missing(column)
     if missing.any():
         raise InputError(
             f"{name} is missing in {int(missing.sum())} of {rows} rows, first in row "
@@ -93,7 +93,7 @@ def _one_column(name: str, values: Any, rows: int) -> RowGroups:
     return RowGroups(numbers, tuple(map(str, distinct.tolist())))
 
 
-def _missing(column: NDArray[Any]) -> NDArray[np.bool_]:
+def is_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
     """Find None, NaN and NaT, and pandas' NA, which cannot be compared."""
     if column.dtype != object:
         return np.asarray(column != column)

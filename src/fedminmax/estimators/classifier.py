@@ -8,15 +8,18 @@ import torch
 from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
+from fedminmax.estimators.additive import Explanation
 from fedminmax.estimators.base import (
-    PRECISIONS,
     BaseEstimator,
     ClassifierMixin,
     check_classification_targets,
+    check_is_fitted,
+    checked_rows,
+    encoded_rows,
+    explanation_for,
     outputs_for,
     seed_of,
     set_fitted,
-    validate_data,
 )
 from fedminmax.estimators.settings import (
     TrainingSettings,
@@ -24,7 +27,7 @@ from fedminmax.estimators.settings import (
     loss_of,
     validation_share,
 )
-from fedminmax.estimators.training import Rows, measure_scaling, place_rows, train_rows
+from fedminmax.estimators.training import Rows, place_rows, train_rows
 
 LOSSES = ("brier", "cross_entropy")
 
@@ -47,7 +50,8 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
     about the worst group's training risk; None if nothing is), ``validation_`` (the round that
     validation rows chose, with its worst group's risk and standard error; None without them),
     ``n_iter_``
-    (rounds), ``model_`` (a torch module for scaled features) and ``scaling_``.
+    (rounds), ``model_`` (a torch module) and ``encoder_``, whose ``apply`` turns features into
+    what the module takes. ``explain`` says what pulls the score of a row up and down.
 
     >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["f", "m", "f", "m"]
     >>> trained = FedMinMaxClassifier().fit(x, y, sensitive_features=sex)
@@ -63,7 +67,9 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
         """Train on all rows.
 
         Args:
-            X: features [rows, columns], numbers, in numpy, pandas or polars.
+            X: features [rows, columns] in numpy, pandas or polars. They are numbers; an additive
+                model also takes missing values (NaN), and text, categories and dates of data
+                frames.
             y: the class of each row, numbers or strings.
             sensitive_features: the group of each row: one column, or several to be crossed (a
                 data frame, a dict, a two-dimensional array); None is one group.
@@ -73,7 +79,7 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
         if self.loss not in (None, *LOSSES):
             raise InputError(f"loss = {self.loss!r}; give 'brier' or 'cross_entropy'")
         loss = loss_of(self, self.loss)
-        features, y = validate_data(self, X, y, dtype=PRECISIONS)
+        features, y = checked_rows(self, X, y)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -89,9 +95,8 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
             validation=validation_share(self),
             seed=seed,
         )
-        self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
-        rows = Rows(self.scaling_.apply(features), labels, places)
         outputs = len(self.classes_)
+        rows = encoded_rows(self, Rows(features, labels, places), loss=loss, outputs=outputs)
         trained = train_rows(self, rows, loss_name=loss, outputs=outputs, seed=seed)
         set_fitted(self, trained)
         return self
@@ -106,3 +111,9 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
         probabilities = self.predict_proba(X)
         answers: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
         return answers
+
+    def explain(self, X: Any) -> Explanation:
+        """Return what pulls the scores of each row up and down, of an additive model."""
+        check_is_fitted(self)
+        names = tuple(map(str, self.classes_))
+        return explanation_for(self, X, names[1:] if len(names) == 2 else names)

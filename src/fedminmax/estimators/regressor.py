@@ -1,21 +1,29 @@
 """A regressor for scikit-learn that is minimax over groups, with rows at one or many sites."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedminmax.estimators.additive import Explanation
 from fedminmax.estimators.base import (
-    PRECISIONS,
     BaseEstimator,
     RegressorMixin,
+    checked_rows,
+    encoded_rows,
+    explanation_for,
     outputs_for,
     seed_of,
     set_fitted,
-    validate_data,
 )
-from fedminmax.estimators.settings import TrainingSettings, check_settings, validation_share
+from fedminmax.estimators.settings import (
+    ADDITIVE,
+    TrainingSettings,
+    check_settings,
+    kind_of,
+    validation_share,
+)
 from fedminmax.estimators.training import Rows, measure_scaling, place_rows, train_rows
 
 
@@ -24,15 +32,17 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
     """Least squares regression that minimises the mean squared error of its worst group.
 
     The settings are those of ``TrainingSettings``. With ``standardize`` the target is also scaled,
-    so that rates do not depend on its unit; risks are in the square of that unit.
+    so that rates do not depend on its unit; risks are in the square of that unit. Effects of an
+    additive model end with the training rows: beyond them, predictions are those of the last bin,
+    where a linear model goes on.
 
     After ``fit``: the attributes of ``FedMinMaxClassifier`` except ``classes_``, and
     ``target_scaling_``.
 
     >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], [1.0, 3.0, 5.0, 7.0], ["f", "m", "f", "m"]
     >>> trained = FedMinMaxRegressor().fit(x, y, sensitive_features=sex)
-    >>> trained.predict([[10.0]]).round(3).tolist()
-    [21.0]
+    >>> trained.predict([[1.0], [10.0]]).round(3).tolist()
+    [3.0, 7.0]
     """
 
     def fit(
@@ -40,7 +50,7 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
     ) -> "FedMinMaxRegressor":
         """Train on all rows; see ``FedMinMaxClassifier.fit``, with a number per row as ``y``."""
         check_settings(self)
-        features, y = validate_data(self, X, y, dtype=PRECISIONS, y_numeric=True)
+        features, y = checked_rows(self, X, y, y_numeric=True)
         seed = seed_of(self.random_state)
         no_classes = np.zeros(len(y), dtype=np.int64)
         column = y.astype(np.float64)[:, None]
@@ -51,10 +61,10 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
             validation=validation_share(self),
             seed=seed,
         )
-        self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
         self.target_scaling_ = measure_scaling(column[places.train], wanted=self.standardize)
-        target = self.target_scaling_.apply(column)[:, 0].astype(features.dtype)
-        rows = Rows(self.scaling_.apply(features), target, places)
+        precision = np.float64 if kind_of(self) == ADDITIVE else features.dtype
+        target = self.target_scaling_.apply(column)[:, 0].astype(precision)
+        rows = encoded_rows(self, Rows(features, target, places), loss="squared_error", outputs=1)
         unit = float(self.target_scaling_.scale[0]) ** 2
         trained = train_rows(
             self, rows, loss_name="squared_error", outputs=1, seed=seed, risk_unit=unit
@@ -67,3 +77,12 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
         outputs = outputs_for(self, X).numpy()
         answers: NDArray[np.float64] = self.target_scaling_.undo(outputs)[:, 0]
         return answers
+
+    def explain(self, X: Any) -> Explanation:
+        """Return what pulls the prediction of each row up and down, of an additive model."""
+        scaled = explanation_for(self, X, ("y",))
+        return replace(
+            scaled,
+            base=self.target_scaling_.undo(scaled.base),
+            contributions=scaled.contributions * self.target_scaling_.scale[0],
+        )

@@ -4,6 +4,7 @@ scikit-learn reads parameters off the constructor and expects them to be stored 
 what a dataclass does. They are validated in ``fit``, as its conventions require.
 """
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,9 +14,11 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.models import checked_widths
 from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule
+from fedminmax.core.text import is_finite
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS, checked_share
 from fedminmax.methods.card import Pace, pace_of
 from fedminmax.methods.defaults import (
+    ADDITIVE_RIDGE,
     DEFAULT_ROUNDS,
     default_keep_share,
     default_loss,
@@ -36,7 +39,8 @@ DEFAULT_METHOD_SETTINGS = (
     "keep_share",
 )
 ADVERSARY_RATE = 0.1
-LINEAR, NETWORK = KINDS = "linear", "mlp"
+ADDITIVE, LINEAR, NETWORK = KINDS = "additive", "linear", "mlp"
+MAX_PAIRS = 10
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -60,12 +64,19 @@ class TrainingSettings:
         small: how small groups are treated: "by_size" weights each by its share of the rows and
             never as the worst group, "merge" combines them into one group, "include" treats them
             like any other.
-        model: "linear" (for classes: logistic) or "mlp", a network with ``hidden`` layers. None is
-            a network if there are hidden layers, else linear.
+        model: "additive", a sum of effects of all columns and of some pairs of columns, whose
+            smoothing is chosen from the data; "linear" (for classes: logistic); or "mlp", a
+            network with ``hidden`` layers. None is a network if there are hidden layers, else
+            additive with a method that uses second derivatives, as FedMinMaxFast does, and linear
+            with others.
         hidden: widths of hidden ReLU layers of a network.
+        pairs: how many pairs of columns an additive model may have; those that help are chosen.
+        smoothness: factor on the smoothing that the data choose for an additive model; larger
+            effects bend less.
         ridge: m of the penalty m/2 |theta|^2 on all of a linear model's parameters, intercepts
             included; risks are reported without it. 0 is none; a network has none. None is 1e-4
-            (squared error: 1e-6) for linear models with FedMinMaxFast, else 0.
+            (squared error: 1e-6) for linear models with FedMinMaxFast, else 0; additive models
+            have 1e-6 and need some.
         rounds: the maximum number of rounds; each is one pass over all rows. None is 200 if the
             method stops by itself, as FedMinMaxFast does on linear models, else 500.
         iterate: which model to return, "average", "last", "tail_average" or "best", the one that
@@ -91,6 +102,8 @@ class TrainingSettings:
     small: str = "by_size"
     model: str | None = None
     hidden: tuple[int, ...] = ()
+    pairs: int = MAX_PAIRS
+    smoothness: float = 1.0
     ridge: float | None = None
     rounds: int | None = None
     iterate: str | None = None
@@ -100,12 +113,18 @@ class TrainingSettings:
     random_state: Any = None
     device: str = "cpu"
 
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn whether missing values are allowed."""
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = kind_of(self) == ADDITIVE
+        return tags
+
 
 def check_settings(settings: TrainingSettings) -> None:
     """Refuse settings that cannot work, or that would be ignored."""
     check_whole("rounds", minimum=1, rounds=rounds_of(settings))
     check_whole("minimum_group", minimum=0, minimum_group=settings.minimum_group)
-    kind_of(settings)
+    _check_additive(settings)
     which = iterate_of(settings)
     share = validation_share(settings)
     if settings.patience is not None:
@@ -141,11 +160,32 @@ def check_settings(settings: TrainingSettings) -> None:
             )
 
 
+def _check_additive(settings: TrainingSettings) -> None:
+    kind = kind_of(settings)
+    check_whole("pairs", minimum=0, pairs=settings.pairs)
+    if not is_finite(settings.smoothness) or settings.smoothness <= 0:
+        raise InputError(f"smoothness = {settings.smoothness!r}; give a positive number, such as 1")
+    if kind != ADDITIVE:
+        for name, default in (("pairs", MAX_PAIRS), ("smoothness", 1.0)):
+            if getattr(settings, name) != default:
+                raise InputError(
+                    f"{name} = {getattr(settings, name)!r} is for additive models, and this one is "
+                    f"{kind}; drop it, or give model='additive'"
+                )
+    elif settings.ridge is not None and not 0 < settings.ridge < math.inf:
+        raise InputError(
+            f"ridge = {settings.ridge:g}; additive models need a small one; give 1e-6, or None"
+        )
+
+
 def kind_of(settings: TrainingSettings) -> str:
-    """Return what is trained: "linear" or "mlp"."""
+    """Return what is trained: "additive", "linear" or "mlp"."""
     widths, kind = checked_widths(settings.hidden), settings.model
     if kind is None:
-        return NETWORK if widths else LINEAR
+        if widths:
+            return NETWORK
+        # Steps along gradients hardly move effects that are smoothed.
+        return ADDITIVE if pace_of_settings(settings) is Pace.LOOK_AHEAD else LINEAR
     if kind not in KINDS:
         raise InputError(f"model = {kind!r}; give {', '.join(KINDS)}, or None")
     if bool(widths) != (kind == NETWORK):
@@ -230,8 +270,10 @@ def ridge_of(settings: TrainingSettings, loss: str) -> float:
     """Return the ridge penalty of a model that is trained with this loss."""
     if settings.ridge is not None:
         return settings.ridge
-    kind, pace = kind_of(settings), pace_of_settings(settings)
-    return default_ridge(pace, loss, linear=kind != NETWORK)
+    kind = kind_of(settings)
+    if kind == ADDITIVE:
+        return ADDITIVE_RIDGE
+    return default_ridge(pace_of_settings(settings), loss, linear=kind != NETWORK)
 
 
 def validation_share(settings: TrainingSettings) -> float:

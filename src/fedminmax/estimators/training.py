@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.exact_sums import exact_sums
@@ -72,11 +73,15 @@ class RowPlaces:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """All rows: scaled features and targets, and their groups and sites."""
+    """All rows: scaled features or codes, targets, and their groups and sites.
+
+    ``start`` is the additive model to begin with.
+    """
 
     x: NDArray[Any]
     y: NDArray[Any]
     places: RowPlaces
+    start: AdditiveModel | None = None
 
 
 def place_rows(
@@ -132,11 +137,18 @@ def train_rows(
     ``risk_unit`` is a risk of 1 in the user's units.
     """
     device, loss = usable_device(settings.device), LOSSES_BY_NAME[loss_name]
+    if rows.start is not None:
+        # Sums over codes are histograms, which the processor adds up.
+        device = torch.device("cpu")
     ridge = ridge_of(settings, loss_name)
     places, groups = rows.places, rows.places.groups
     x, y, group = (torch.tensor(part, device=device) for part in (rows.x, rows.y, groups.numbers))
     with torch_seeded(seed, Purpose.INITIALISATION):
-        model = linear_or_mlp(x.shape[1], outputs, settings.hidden).to(device, x.dtype)
+        model: nn.Module = (
+            linear_or_mlp(x.shape[1], outputs, settings.hidden).to(device, x.dtype)
+            if rows.start is None
+            else rows.start
+        )
     federation = Simulation(
         model,
         loss,
@@ -202,7 +214,8 @@ def outputs_of(model: nn.Module, x: NDArray[Any]) -> Tensor:
     """Return the model's outputs on the CPU, in its precision, in batches."""
     like = next(model.parameters())
     with torch.no_grad():
-        parts = torch.split(torch.tensor(x, dtype=like.dtype), ROWS_AT_ONCE)
+        dtype = None if isinstance(model, AdditiveModel) else like.dtype
+        parts = torch.split(torch.tensor(x, dtype=dtype), ROWS_AT_ONCE)
         return torch.cat([model(part) for part in parts])
 
 

@@ -19,9 +19,9 @@ from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.core.additive.model import Block, Pair
 from fedminmax.core.bounds import RowLengths
 from fedminmax.data.tables.agree import agree_on_encoding, bins_in_memory
+from fedminmax.data.tables.bins import MAX_CODES
 from fedminmax.data.tables.encode import distance_warnings, encode_features
 from fedminmax.data.tables.encoding import (
-    MAX_CODES,
     BinnedQuantity,
     CodedCategory,
     Encoding,

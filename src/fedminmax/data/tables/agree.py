@@ -16,20 +16,21 @@ from fedminmax.config.schema import Feature, Kind, Schema
 from fedminmax.core.errors import InputError
 from fedminmax.core.small_groups import groups_to_merge, included_groups
 from fedminmax.data.tables.bins import (
-    MAX_BINS,
+    MAX_CATEGORIES,
+    MAX_CODES,
     REFINEMENTS,
     ColumnBins,
     Counts,
     Grid,
     Values,
     bins_of,
+    codes_each,
     count_cells,
     first_grid,
+    most_bins,
     refined,
 )
 from fedminmax.data.tables.encoding import (
-    MAX_CATEGORIES,
-    MAX_CODES,
     BinnedQuantity,
     CodedCategory,
     CodedFeature,
@@ -186,16 +187,14 @@ def codes_per_column(schema: Schema, total: SiteSummary) -> int:
                 others += 1 + category.flags_missing
         elif total.quantities[feature.column].count:
             sums = total.quantities[feature.column]
-            wanted.append(2 if feature.kind is Kind.BOOLEAN else MAX_BINS)
+            wanted.append(2 if feature.kind is Kind.BOOLEAN else most_bins(total.rows))
             others += sums.count < total.rows
-    most, least = MAX_CATEGORIES, 2
-    if others + sum(min(size, least) for size in wanted) > MAX_CODES:
+    most = codes_each(wanted, others)
+    if most is None:
         raise InputError(
             f'[model] kind = "additive" has at most {MAX_CODES:,} effects, too few for '
             f'{len(wanted):,} columns; set kind = "{_linear_kind(schema)}", or name fewer features'
         )
-    while others + sum(min(size, most) for size in wanted) > MAX_CODES:
-        most -= 1
     return most
 
 
@@ -208,7 +207,7 @@ def bin_rounds(schema: Schema, total: SiteSummary) -> BinRounds:
 
     Counts are one vector for each round, over all columns in turn.
     """
-    bins = min(codes_per_column(schema, total), MAX_BINS)
+    bins = min(codes_per_column(schema, total), most_bins(total.rows))
     numbers = [f.column for f in schema.features if f.kind in (Kind.NUMERIC, Kind.DATE)]
     sums = {column: total.quantities[column] for column in numbers}
     rounds: list[Grids] = [

@@ -24,7 +24,10 @@ from fedminmax.core.exact_sums import ExactSums
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
 
-MAX_BINS = 128
+MIN_MAX_BINS, MAX_BINS = 32, 128
+# Codes of one category column, and of all columns together without pairs.
+MAX_CATEGORIES = 1_000
+MAX_CODES = 4_000
 # Cells of the first grid for each bin, and how many parts a full cell is split into.
 CELLS_PER_BIN = 8
 PARTS_LOG2 = 6
@@ -256,6 +259,32 @@ def _joined(labels: NDArray[np.int64], records: Counts, most: int, least: int) -
         sizes[left : right + 1] = [sizes[left] + sizes[right]]
         members[left : right + 1] = [members[left] + members[right]]
     return np.repeat(np.arange(len(sizes)), members)
+
+
+def most_bins(records: int) -> int:
+    """Return how many bins a column may have: in few records, more would only cost time.
+
+    >>> most_bins(100), most_bins(1600), most_bins(50_000)
+    (32, 80, 128)
+    """
+    return min(max(MIN_MAX_BINS, math.isqrt(4 * records)), MAX_BINS)
+
+
+def codes_each(wanted: Sequence[int], others: int) -> int | None:
+    """Return how many codes a column may have if each wants so many; None if all have too many.
+
+    ``others`` are codes of missing and unseen values. A column has at least two codes if it wants
+    them.
+
+    >>> codes_each([128] * 40, 0), codes_each([128] * 10, 0), codes_each([128] * 4000, 0)
+    (100, 1000, None)
+    """
+    if others + sum(min(size, 2) for size in wanted) > MAX_CODES:
+        return None
+    most = MAX_CATEGORIES
+    while others + sum(min(size, most) for size in wanted) > MAX_CODES:
+        most -= 1
+    return most
 
 
 def short_number(low: float, high: float) -> float:

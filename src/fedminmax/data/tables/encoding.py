@@ -28,13 +28,10 @@ from fedminmax.core.additive.model import Block, Pair
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import ExactSums
-from fedminmax.data.tables.bins import MAX_BINS
+from fedminmax.data.tables.bins import MAX_BINS, MAX_CODES
 from fedminmax.data.tables.groups import GroupKey, group_name, merged_key
 from fedminmax.data.tables.site_summary import SiteSummary
 
-# Of one category column, and of all columns together without pairs.
-MAX_CATEGORIES = 1_000
-MAX_CODES = 4_000
 MAX_CELLS = 1_000
 # Records of four kinds are told apart by their fields.
 STRICT = ConfigDict(extra="forbid")
