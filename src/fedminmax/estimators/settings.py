@@ -18,7 +18,6 @@ from fedminmax.core.text import is_finite
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS, checked_share
 from fedminmax.methods.card import Pace, pace_of
 from fedminmax.methods.defaults import (
-    ADDITIVE_RIDGE,
     DEFAULT_ROUNDS,
     default_keep_share,
     default_loss,
@@ -270,10 +269,8 @@ def ridge_of(settings: TrainingSettings, loss: str) -> float:
     """Return the ridge penalty of a model that is trained with this loss."""
     if settings.ridge is not None:
         return settings.ridge
-    kind = kind_of(settings)
-    if kind == ADDITIVE:
-        return ADDITIVE_RIDGE
-    return default_ridge(pace_of_settings(settings), loss, linear=kind != NETWORK)
+    kind, pace = kind_of(settings), pace_of_settings(settings)
+    return default_ridge(pace, loss, linear=kind != NETWORK, additive=kind == ADDITIVE)
 
 
 def validation_share(settings: TrainingSettings) -> float:
