@@ -12,8 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedminmax.config.schema import Kind, Schema
 from fedminmax.data.tables.agree import Grids
-from fedminmax.data.tables.bins import CELLS_PER_BIN
-from fedminmax.data.tables.encoding import MAX_CODES
+from fedminmax.data.tables.bins import CELLS_PER_BIN, MAX_CODES
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 
 MAX_GRIDS_BYTES = 2**25
