@@ -81,17 +81,22 @@ def with_values(schema: Schema, named: Mapping[str, Iterable[Sequence[str]]]) ->
     }
     for column, values in lists.items():
         _check_list(column, values, schema)
-    features = (
-        replace(feature, categories=lists[feature.column]) if feature.is_open else feature
-        for feature in schema.features
-    )
-    kept = tuple(feature for feature in features if not feature.is_open)
-    if not kept:
+    completed = with_lists(schema, lists)
+    if not completed.features:
         raise InputError(
             f"no feature is left: no value of {' or '.join(map(repr, lists))} has "
             f"{MINIMUM_ROWS} training rows over all sites; give other features"
         )
-    return replace(schema, features=kept)
+    return completed
+
+
+def with_lists(schema: Schema, lists: Mapping[str, tuple[str, ...]]) -> Schema:
+    """Return the schema with these categories; columns whose list is empty are dropped."""
+    features = (
+        replace(feature, categories=lists[feature.column]) if feature.is_open else feature
+        for feature in schema.features
+    )
+    return replace(schema, features=tuple(own for own in features if not own.is_open))
 
 
 def dropped_notes(before: Schema, after: Schema) -> list[str]:

@@ -45,6 +45,7 @@ from fedminmax.network.secure.fixed_point import MAX_EXPONENT, Kind, Layout, Sec
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.network.wire.sections import categories_of, quantities_of, strata_of
+from fedminmax.network.wire.values import COUNTS_PER_COLUMN
 from fedminmax.training.certify import prover_for
 from fedminmax.training.private import mechanism_of, packed_zeros, step_size_of
 
@@ -133,6 +134,12 @@ def summary_layout(schema: Schema) -> Layout:
 def cells_layout(grids: Grids) -> Layout:
     """Return the section of counts of values in cells."""
     return Layout((Section("counts", sum(grid.numbers for grid in grids), Kind.COUNT),))
+
+
+def values_layout(schema: Schema) -> Layout:
+    """Return the section of counts by bucket of the categories that have no list yet."""
+    numbers = COUNTS_PER_COLUMN * len(schema.open_columns)
+    return Layout((Section("counts", numbers, Kind.COUNT),))
 
 
 @dataclass(frozen=True, eq=False)

@@ -133,10 +133,12 @@ def from_bytes(message: object, kind: type[MessageT], sender: str) -> MessageT:
 class Agreed:
     """What the server told a site before its first round, byte for byte.
 
-    ``encoding`` and ``sizes`` are empty before they are agreed on, ``rate`` if the plan sets it.
+    ``encoding`` and ``sizes`` are empty before they are agreed on, ``rate`` if the plan sets it,
+    and ``values`` if it lists all categories.
     """
 
     plan: bytes
+    values: bytes = b""
     encoding: bytes = b""
     sizes: bytes = b""
     rate: bytes = b""
@@ -151,7 +153,7 @@ def question_digest(agreed: Agreed, layout: Layout, order: bytes = b"") -> bytes
         order: what is asked about, as it came.
     """
     rounding = ADAPTERS[Layout].dump_json(layout)
-    told = (agreed.plan, agreed.encoding, agreed.sizes, agreed.rate)
+    told = (agreed.plan, agreed.values, agreed.encoding, agreed.sizes, agreed.rate)
     return digest("question", *told, rounding, order)
 
 

@@ -41,6 +41,7 @@ from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agree_bins import agree_on_bins
+from fedminmax.network.server.agree_values import agree_on_values
 from fedminmax.network.server.agreement import (
     AGREEMENT_FILE,
     Agreed,
@@ -60,8 +61,10 @@ Summaries = Mapping[str, SiteSummary]
 
 def agree(plan: NetworkPlan, sites: Sites, folder: Path) -> Agreement:
     """Let all sites prepare and encode their rows; an existing agreement is kept."""
-    rule = ExactCensus(plan, sites) if plan.privacy is None else NoisyCensus(plan)
     received = sites.prepare()
+    if plan.schema.open_columns:
+        plan, received = agree_on_values(plan, sites, folder, received.reasons)
+    rule = ExactCensus(plan, sites) if plan.privacy is None else NoisyCensus(plan)
     refused, summaries = received.reasons, {}
     most = plan.site_rules.max_rows * plan.max_sites_per_reply
     for site, summary in received.records.items():

@@ -35,6 +35,7 @@ from fedminmax.network.secure.layouts import (
     score_shape,
     sizes_to_bytes,
     summary_layout,
+    values_layout,
 )
 from fedminmax.network.secure.masks import digest
 from fedminmax.network.secure.messages import Agreed
@@ -45,6 +46,7 @@ from fedminmax.network.secure.totals import (
     NoTotalError,
     open_session,
 )
+from fedminmax.network.server.agree_values import names_of_all
 from fedminmax.network.server.masked_memory import MaskedMemory
 from fedminmax.network.server.sites import Attendance, Received, RecordT, Reply, SentOrder
 from fedminmax.network.wire.codec import RefusedError
@@ -55,6 +57,7 @@ from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan, SecureAggregatio
 from fedminmax.network.wire.sections import losses_of, scores_of, summary_of, sums_of
 from fedminmax.network.wire.summary import summary_from_bytes, summary_to_bytes
 from fedminmax.network.wire.transport import Transport, gather
+from fedminmax.network.wire.values import check_counts, totals_to_bytes, values_to_bytes
 
 LOG = logging.getLogger("fedminmax.server")
 
@@ -86,9 +89,12 @@ class MaskedSites:
 
     def prepare(self) -> Received[SiteSummary]:
         """Begin a session; the summary of all rows is asked for once in a run."""
-        return self._try(self._prepare)
+        started = self._try(self._begin)
+        if started.failures or self._plan.schema.open_columns:
+            return Received({}, started.failures)
+        return self._try(self._ask_for_summary)
 
-    def _prepare(self) -> SiteSummary:
+    def _begin(self) -> None:
         plan, content = self._plan, plan_to_bytes(self._plan)
         payload = {"plan": content}
         failures = dict(gather(self._transport(plan.sites, Endpoint.PREPARE, payload)).failures)
@@ -100,14 +106,56 @@ class MaskedSites:
         self._totals = MaskedTotals(self._transport, roster, self._memory.note_begun)
         self._present, self._absent = roster.sites, dict(refused)
         self._agreed = Agreed(content)
+
+    def _ask_for_summary(self) -> SiteSummary:
+        schema = self._plan.schema
         if not self._memory.kept.summary:
-            layout = summary_layout(plan.schema)
-            total = self._total(Question(Endpoint.SUMMARISE), layout, roster.sites)
-            summary = summary_to_bytes(summary_of(total.values, plan.schema)).decode()
-            self._memory.keep(replace(self._memory.kept, sites=total.sites, summary=summary))
-            self._present = total.sites
-            self._absent |= total.failures
+            total = self._first_total(Question(Endpoint.SUMMARISE), summary_layout(schema))
+            summary = summary_to_bytes(summary_of(total.values, schema)).decode()
+            self._memory.keep(replace(self._memory.kept, summary=summary))
         return self._summary()
+
+    def _first_total(self, question: Question, layout: Layout) -> MaskedTotal:
+        """Ask for a total; who is in the first one of a run is in the run."""
+        if self._memory.kept.sites:
+            return self._total_of_all(question, layout)
+        total = self._total(question, layout, self._present)
+        self._memory.keep(replace(self._memory.kept, sites=total.sites))
+        self._present = total.sites
+        self._absent |= total.failures
+        return total
+
+    def count_values(self) -> Received[Tensor]:
+        """Return the total of counts by bucket of the values of columns without a list."""
+        schema, plan = self._plan.schema, self._plan
+
+        def counts() -> Tensor:
+            total = self._first_total(Question(Endpoint.COUNT_VALUES), values_layout(schema))
+            buckets: Tensor = total.values["counts"]
+            most = plan.site_rules.max_rows * plan.max_sites_per_reply
+            check_counts(buckets, schema, most, ALL_SITES)
+            return buckets
+
+        return self._try(counts)
+
+    def name_values(
+        self, totals: Tensor, senders: Sequence[str]
+    ) -> Received[Mapping[str, tuple[str, ...]]]:
+        """Return the common values of all sites; they are not masked, and nobody may be missing."""
+        schema = self._plan.schema
+        return self._try(
+            lambda: names_of_all(self._transport, self._present, totals, schema), senders
+        )
+
+    def take_values(
+        self, totals: Tensor, values: Mapping[str, tuple[str, ...]], plan: NetworkPlan
+    ) -> Received[SiteSummary]:
+        """Send the agreed categories, and return the summary of all rows with them."""
+        told = totals_to_bytes(totals), values_to_bytes(values)
+        self._tell(Endpoint.TAKE_VALUES, {"totals": told[0], "values": told[1]})
+        self._agreed = replace(self._agreed, values=b"".join(told))
+        self._plan = plan
+        return self._try(self._ask_for_summary)
 
     def _summary(self) -> SiteSummary:
         content, counted = self._memory.kept.summary.encode(), self._plan.privacy is None

@@ -23,7 +23,7 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.metrics.sums import ScoreSums
 from fedminmax.network.secure.layouts import score_shape
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
-from fedminmax.network.wire.endpoints import Endpoint
+from fedminmax.network.wire.endpoints import NO_ARGUMENTS, Endpoint
 from fedminmax.network.wire.grids import grids_to_bytes
 from fedminmax.network.wire.messages import (
     counts_from_bytes,
@@ -40,6 +40,13 @@ from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.network.wire.summary import summary_from_bytes
 from fedminmax.network.wire.transport import MIN_SECONDS, Transport, gather, present_sites
+from fedminmax.network.wire.values import (
+    COUNTS_PER_COLUMN,
+    check_counts,
+    names_from_bytes,
+    totals_to_bytes,
+    values_to_bytes,
+)
 
 RecordT = TypeVar("RecordT")
 # A site may take this many times its longest time so far.
@@ -115,7 +122,23 @@ class Sites(Protocol):
     """All that a server asks; ``senders`` are names of sites, or "all sites"."""
 
     def prepare(self) -> Received[SiteSummary]:
-        """Send the plan, and return summaries of training rows."""
+        """Send the plan, and return summaries of training rows if it lists all categories."""
+        ...
+
+    def count_values(self) -> Received[Tensor]:
+        """Return counts by bucket of the values of columns without a list."""
+        ...
+
+    def name_values(
+        self, totals: Tensor, senders: Sequence[str]
+    ) -> Received[Mapping[str, tuple[str, ...]]]:
+        """Return the values that each site has, and that are common by these totals."""
+        ...
+
+    def take_values(
+        self, totals: Tensor, values: Mapping[str, tuple[str, ...]], plan: NetworkPlan
+    ) -> Received[SiteSummary]:
+        """Send the agreed categories, and return summaries with them; the ``plan`` has them."""
         ...
 
     def count_cells(self, grids: Grids, senders: Sequence[str]) -> Received[Tensor]:
@@ -229,12 +252,51 @@ class PlainSites:
 
     def prepare(self) -> Received[SiteSummary]:
         """Send the plan, and return summaries of training rows."""
-        schema = self._plan.schema
+        schema, payload = self._plan.schema, {"plan": plan_to_bytes(self._plan)}
+        if schema.open_columns:
+            answers = gather(self._transport(self._plan.sites, Endpoint.PREPARE, payload))
+            return Received({}, answers.failures)
         return self._ask_all(
             self._plan.sites,
             Endpoint.PREPARE,
-            {"plan": plan_to_bytes(self._plan)},
+            payload,
             lambda message, site: summary_from_bytes(message, schema, site),
+        )
+
+    def count_values(self) -> Received[Tensor]:
+        """Return counts by bucket of the values of columns without a list."""
+        schema, most = self._plan.schema, self._plan.site_rules.max_rows
+
+        def read(message: object, site: str) -> Tensor:
+            length = COUNTS_PER_COLUMN * len(schema.open_columns)
+            counts = counts_from_bytes(message, length, site)
+            check_counts(counts, schema, most, site)
+            return counts
+
+        return self._ask_all(self._plan.sites, Endpoint.COUNT_VALUES, NO_ARGUMENTS, read)
+
+    def name_values(
+        self, totals: Tensor, senders: Sequence[str]
+    ) -> Received[Mapping[str, tuple[str, ...]]]:
+        """Return the values that each site has, and that are common by these totals."""
+        payload = {"totals": totals_to_bytes(totals)}
+        return self._ask_all(
+            senders,
+            Endpoint.NAME_VALUES,
+            payload,
+            lambda message, site: names_from_bytes(message, totals, self._plan.schema, site),
+        )
+
+    def take_values(
+        self, totals: Tensor, values: Mapping[str, tuple[str, ...]], plan: NetworkPlan
+    ) -> Received[SiteSummary]:
+        """Send the agreed categories, and return summaries with them."""
+        self._plan = plan
+        return self._ask_all(
+            plan.sites,
+            Endpoint.TAKE_VALUES,
+            {"totals": totals_to_bytes(totals), "values": values_to_bytes(values)},
+            lambda message, site: summary_from_bytes(message, plan.schema, site),
         )
 
     def count_cells(self, grids: Grids, senders: Sequence[str]) -> Received[Tensor]:

@@ -301,6 +301,9 @@ def planned_questions(plan: NetworkPlan) -> int:
     if plan.model.is_additive:
         # Counts in cells; a second encoding has smoothing and pairs.
         totals, others = totals + 1 + REFINEMENTS, others + 1
+    if plan.schema.open_columns:
+        # Counts by bucket, then names, and the agreed lists.
+        totals, others = totals + 1, others + 2
     if needs_learning_rate(plan.runs):
         # Under a privacy guarantee the rate follows from the noisy census.
         totals += POWER_ITERATIONS * (plan.privacy is None)

@@ -18,6 +18,14 @@ from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.ledger import before_and_after, read_ledger
 from fedminmax.core.text import counted, quoted
+from fedminmax.data.tables.agreed_values import (
+    BUCKETS,
+    MINIMUM_ROWS,
+    TABLES,
+    bucket_counts,
+    common_values,
+    with_lists,
+)
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
     leak_warnings,
@@ -29,6 +37,7 @@ from fedminmax.data.tables.site_summary import summarise
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
 from fedminmax.network.site.policy import (
+    SiteRows,
     group_counts,
     limits_of,
     planned_questions,
@@ -37,6 +46,7 @@ from fedminmax.network.site.policy import (
     small_groups,
     within_policy,
 )
+from fedminmax.network.site.prepared import completed_rows
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
 from fedminmax.network.wire.plan import digest_of, plan_of_config
@@ -135,6 +145,14 @@ def _before(schema: Schema, train: ParsedRows) -> Iterator[str]:
     if schema.target.is_quantity:
         quantities.append(schema.target.column)
         reported = "groups"
+    from_sites = [feature.column for feature in features if feature.from_sites]
+    if from_sites:
+        yield (
+            f"once, to agree on the categories of {', '.join(from_sites)}: how many training rows "
+            f"have each of {TABLES} x {BUCKETS:,} hashes of a value; then, as text and without "
+            f"masks, which values with at least {MINIMUM_ROWS} rows over all sites occur here "
+            "(sizes below are with this site's own values)"
+        )
     yield f"once: the rows of each of {len(summarise(train, schema).strata)} {reported}"
     if categories:
         yield f"once: how often each listed category occurs in {', '.join(categories)}"
@@ -243,6 +261,8 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
             "here, and this site's policy does not disclose smaller groups; merge them with "
             "--small-groups merge, or do not take part"
         )
+    config, own = _with_own_lists(config, own)
+    schema = config.schema
     rows = within_policy(own, schema, settings)
     reported, known = group_counts(rows.train), group_counts(own.train)
     # Groups without a training row here may have some at other sites: they are named as well.
@@ -261,6 +281,17 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
         planned_questions(plan),
         limits_of(plan, settings).questions,
     )
+
+
+def _with_own_lists(config: TableConfig, rows: SiteRows) -> tuple[TableConfig, SiteRows]:
+    """Return both with the lists that this site alone would have, where there are none."""
+    features = rows.train.features
+    lists = {
+        column: common_values(features, column, bucket_counts(features, column))
+        for column in config.schema.open_columns
+    }
+    schema = with_lists(config.schema, lists)
+    return replace(config, schema=schema), completed_rows(rows, schema)
 
 
 def budget_of(

@@ -23,7 +23,7 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.secure.fixed_point import Layout, Packed, pack, pack_failure
 from fedminmax.network.secure.identity import Authority, Identity
-from fedminmax.network.secure.layouts import Layouts, summary_layout
+from fedminmax.network.secure.layouts import Layouts, summary_layout, values_layout
 from fedminmax.network.secure.masks import digest
 from fedminmax.network.secure.messages import Agreed, Ask, question_digest
 from fedminmax.network.secure.secure_site import SERVER, SecureSite
@@ -110,6 +110,14 @@ class MaskedSender:
     def agree_on_rate(self, rate: bytes) -> None:
         """Take the learning rate, as it came."""
         self.agreed = replace(self.agreed, rate=rate)
+
+    def agree_on_values(self, values: bytes, plan: NetworkPlan) -> None:
+        """Take the categories that the plan left open, as they came, and the plan with them."""
+        self.agreed, self._plan = replace(self.agreed, values=values), plan
+
+    def send_counts_of_values(self, asked: Asked, compute: Callable[[], Sections]) -> bytes:
+        """Return the masked counts by bucket, which are asked for first."""
+        return self._send(asked, compute, values_layout(self._plan.schema))
 
     def send_summary(self, asked: Asked, compute: Callable[[], Sections]) -> bytes:
         """Return the masked summary, which is asked for before the encoding."""

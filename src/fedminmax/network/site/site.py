@@ -11,7 +11,7 @@ what all sites agreed on (``secure.layouts``).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
 from fedminmax.core.messages import Order, Sums
 from fedminmax.data.tables.agree import Grids, count_grids
 from fedminmax.data.tables.encoding import encoding_from_json
-from fedminmax.data.tables.site_summary import SiteSummary, summarise, without_counts
 from fedminmax.methods.method import AnyMethod, lets_sites_keep
 from fedminmax.network.secure.layouts import Layouts, cells_layout, sizes_from_bytes
 from fedminmax.network.secure.messages import Ask, UnmaskAsk
@@ -37,11 +36,16 @@ from fedminmax.network.site.policy import (
     check_plan,
     check_stage,
     limits_of,
-    read_rows,
     rows_to_measure,
 )
+from fedminmax.network.site.prepared import (
+    Prepared,
+    count_values,
+    name_values,
+    prepared,
+    take_values,
+)
 from fedminmax.network.site.privacy import (
-    PrivateAnswers,
     check_range,
     reading_rules,
     table_digest,
@@ -50,7 +54,6 @@ from fedminmax.network.site.sender import (
     Asked,
     Credentials,
     MaskedSender,
-    PlainSender,
     check_before_masking,
     encode_for_masks,
     new_sender,
@@ -64,7 +67,7 @@ from fedminmax.network.wire.messages import (
     order_from_bytes,
     vector_from_bytes,
 )
-from fedminmax.network.wire.plan import NetworkPlan, digest_of
+from fedminmax.network.wire.plan import digest_of
 from fedminmax.network.wire.plan_checks import MAX_PLAN_BYTES, plan_from_bytes
 from fedminmax.network.wire.sections import (
     Sections,
@@ -78,17 +81,6 @@ from fedminmax.training.certify import MAX_ROUNDS, prover_for
 
 SERVER = "the server"
 MAX_RATE_BYTES = 30
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """What a site has once it has taken a plan: its rows, their summary, and how answers leave."""
-
-    plan: NetworkPlan
-    rows: SiteRows
-    summary: SiteSummary
-    sender: PlainSender | MaskedSender
-    private: PrivateAnswers | None
 
 
 class Site:
@@ -139,7 +131,7 @@ class Site:
         if self._name not in came.sites:
             raise RefusedError(f"{SERVER} has a plan without this site, '{self._name}'")
         # Limits, methods and noise of one plan must not be applied to rows prepared for another.
-        if self._prepared is not None and self._prepared.plan != came:
+        if self._prepared is not None and self._prepared.came != came:
             raise RefusedError(f"{SERVER} sent a second plan")
         methods = [] if needs_learning_rate(came.runs) else [run.build() for run in came.runs]
         check_plan(came, self._settings, self._roster)
@@ -147,18 +139,13 @@ class Site:
         data, rules = table_digest(self._settings), reading_rules(self._settings).encode()
         limits = limits_of(came, self._settings)
         self.journal.begin(came.run, digest_of(came), data, limits, content, rules)
-        rows = read_rows(came, self._settings, self._name)
-        summary = summarise(rows.train, came.schema)
-        private = None
-        if came.privacy is not None:
-            private = PrivateAnswers(came, self._settings, self._folder)
-            private.check(len(rows.train))
-            summary = without_counts(summary)
         sender = new_sender(came, content, self._credentials, self.journal)
-        self._prepared = Prepared(came, rows, summary, sender, private)
+        self._prepared = prepared(came, self._settings, self._name, self._folder, sender)
         if methods:
-            self._take_methods(methods)
-        return b"" if self.is_masked else summary_to_bytes(summary)
+            self._take_methods(came.run, methods)
+        # A summary needs the categories that the plan leaves open.
+        hides = self.is_masked or bool(came.schema.open_columns)
+        return b"" if hides else summary_to_bytes(self._prepared.summary)
 
     def keys(self) -> bytes:
         """Return this job's keys for masks."""
@@ -181,10 +168,29 @@ class Site:
             raise RefusedError(f"{SERVER} asks for masks, which its plan does not have")
         return self._prepared.sender
 
-    def _job(self, what: str) -> Prepared:
+    def _job(self, what: str, *, is_open: bool = False) -> Prepared:
+        """Return the job, whose categories are all agreed on unless it ``is_open``."""
         if self._prepared is None:
             raise RefusedError(f"{SERVER} sent {what} before its plan")
+        if bool(self._prepared.plan.schema.open_columns) != is_open:
+            when = "after" if is_open else "before"
+            raise RefusedError(f"{SERVER} sent {what} {when} the lists of categories")
         return self._prepared
+
+    def count_values(self, ask: Ask | None = None) -> bytes:
+        """Return the counts by bucket of values of columns without a list."""
+        return count_values(self._job("a question about values", is_open=True), ask)
+
+    def name_values(self, totals: object) -> bytes:
+        """Name the values of columns without a list that are common over all sites."""
+        return name_values(self._job("totals of values", is_open=True), totals, self.journal)
+
+    def take_values(self, totals: object, values: object) -> bytes:
+        """Take the agreed categories of columns without a list; return the summary with them."""
+        job = self._job("lists of categories", is_open=True)
+        owner = self._settings.owner or self._name
+        self._prepared = take_values(job, totals, values, self.journal, owner)
+        return b"" if self.is_masked else summary_to_bytes(self._prepared.summary)
 
     def summarise(self, ask: Ask | None = None) -> bytes:
         """Return the masked summary of the table."""
@@ -288,7 +294,7 @@ class Site:
         word = content.decode(errors="replace")
         methods = [run.build() for run in with_rate(job.plan.runs, word)]
         self.journal.allow(Question(Endpoint.TAKE_RATE), content)
-        self._take_methods(methods)
+        self._take_methods(job.plan.run, methods)
         if self.is_masked:
             self._masks().agree_on_rate(content)
         return b""
@@ -322,9 +328,8 @@ class Site:
         asked = Asked(question, _bytes(order), ask)
         return job.sender.send(asked, sections, lambda layouts: layouts.round(method, came))
 
-    def _take_methods(self, methods: Sequence[AnyMethod[Any]]) -> None:
+    def _take_methods(self, run: str, methods: Sequence[AnyMethod[Any]]) -> None:
         """Take the methods of the runs, once all their options are known."""
-        run = self._job("an order").plan.run
         self._methods = methods
         self._states = [
             self._folder / f"{run}-{number}" if lets_sites_keep(method) else None

@@ -20,6 +20,9 @@ class Endpoint(StrEnum):
     PREPARE = "prepare"
     KEYS = "keys"
     SET_ROSTER = "set_roster"
+    COUNT_VALUES = "count_values"
+    NAME_VALUES = "name_values"
+    TAKE_VALUES = "take_values"
     SUMMARISE = "summarise"
     COUNT_CELLS = "count_cells"
     ENCODE = "encode"
@@ -39,6 +42,9 @@ ARGUMENTS: Mapping[Endpoint, frozenset[str]] = {
     Endpoint.PREPARE: frozenset({"plan"}),
     Endpoint.KEYS: frozenset(),
     Endpoint.SET_ROSTER: frozenset({"roster"}),
+    Endpoint.COUNT_VALUES: frozenset(),
+    Endpoint.NAME_VALUES: frozenset({"totals"}),
+    Endpoint.TAKE_VALUES: frozenset({"totals", "values"}),
     Endpoint.SUMMARISE: frozenset(),
     Endpoint.COUNT_CELLS: frozenset({"grids", "stage"}),
     Endpoint.ENCODE: frozenset({"encoding", "sizes", "stage"}),
@@ -56,6 +62,7 @@ SECURE = "secure"
 # Their answers are numbers from the table, and are masked where the plan asks for it.
 WITH_NUMBERS = frozenset(
     {
+        Endpoint.COUNT_VALUES,
         Endpoint.SUMMARISE,
         Endpoint.COUNT_CELLS,
         Endpoint.COUNT_ROWS,
@@ -67,8 +74,10 @@ WITH_NUMBERS = frozenset(
     }
 )
 # Those whose content is compared with what was asked before; the others are the same every time.
-COMPARED = WITH_NUMBERS - {Endpoint.SUMMARISE, Endpoint.COUNT_ROWS} | {
+COMPARED = WITH_NUMBERS - {Endpoint.COUNT_VALUES, Endpoint.SUMMARISE, Endpoint.COUNT_ROWS} | {
     Endpoint.PREPARE,
+    Endpoint.NAME_VALUES,
+    Endpoint.TAKE_VALUES,
     Endpoint.ENCODE,
     Endpoint.TAKE_RATE,
 }

@@ -11,12 +11,10 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from fedminmax.config.file_format import PLAIN, FileFormat
-from fedminmax.config.messages import toml_key
 from fedminmax.config.planned_runs import PlannedRun, planned_runs
 from fedminmax.config.read import TableConfig
 from fedminmax.config.schema import Schema
 from fedminmax.config.sections import ModelSection
-from fedminmax.core.errors import InputError
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
@@ -187,11 +185,6 @@ def plan_of_config(
     config: TableConfig, run: str, sites: Sequence[str], site_rules: SiteRules
 ) -> NetworkPlan:
     """Return a configuration as a plan for these sites."""
-    for column in config.schema.open_columns:
-        raise InputError(
-            f"[features.{toml_key(column)}] has no categories; between real sites list them "
-            "(init --list-categories)"
-        )
     runs = tuple(
         replace(
             own,

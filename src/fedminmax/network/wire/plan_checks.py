@@ -16,6 +16,7 @@ from fedminmax.core.validation import MAX_SHARE
 from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, plan_adapter, threshold_for
+from fedminmax.network.wire.values import MAX_OPEN_COLUMNS
 
 MAX_PLAN_BYTES = 2**22
 # Names of runs become names of folders at the sites.
@@ -38,6 +39,11 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
         )
     if not 0.0 <= plan.validation <= MAX_SHARE:
         raise RefusedError(f"{sender} asks for {plan.validation:g} of the rows as validation rows")
+    if len(plan.schema.open_columns) > MAX_OPEN_COLUMNS:
+        raise RefusedError(
+            f"{sender} asks for the values of {len(plan.schema.open_columns)} columns, at most "
+            f"{MAX_OPEN_COLUMNS} may have no list; refused (init --list-categories)"
+        )
     _check_methods(plan, sender)
     if plan.model.kind not in MODEL_KINDS:
         raise RefusedError(f"{sender} asks for the unknown model '{plan.model.kind[:100]}'")
@@ -115,6 +121,8 @@ def privacy_fault(plan: NetworkPlan) -> str | None:
         return "losses on validation rows and proofs are not covered by it; remove them"
     if first.rounds != promise.rounds:
         return f"it is for {promise.rounds} rounds, and {first.rounds} are planned"
+    for column in plan.schema.open_columns:
+        return f"counts to agree on the categories of '{column}' are not covered by it; list them"
     if plan.schema.small_groups is SmallGroupRule.MERGE:
         return 'merging small groups needs exact counts; set small = "by_size" in [groups]'
     return None
