@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedminmax.network.server.sites import Attendance
+from fedminmax.network.server.attendance import Attendance
 from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.network.wire.transport import (

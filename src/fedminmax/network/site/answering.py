@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from fedminmax.network.secure.messages import Ask, UnmaskAsk, from_bytes
+from fedminmax.network.site.agreeing import SERVER
 from fedminmax.network.site.journal import Journal
-from fedminmax.network.site.site import SERVER, Site
+from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError, read_vectors
 from fedminmax.network.wire.endpoints import (
     ARGUMENTS,
