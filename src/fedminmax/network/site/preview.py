@@ -11,7 +11,7 @@ from typing import Any
 
 from fedminmax.config.planned_runs import PlannedRun, needs_learning_rate, planned_runs
 from fedminmax.config.read import TableConfig
-from fedminmax.config.schema import Kind, Schema
+from fedminmax.config.schema import Feature, Kind, Schema
 from fedminmax.core.bounds import POWER_ITERATIONS
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
@@ -25,6 +25,13 @@ from fedminmax.data.tables.agreed_values import (
     bucket_counts,
     common_values,
     with_lists,
+)
+from fedminmax.data.tables.bins import (
+    MAX_BINS,
+    MAX_CATEGORIES,
+    MAX_CODES,
+    PARTS,
+    REFINEMENTS,
 )
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
@@ -52,6 +59,8 @@ from fedminmax.network.site.settings import SiteSettings, SmallGroups
 from fedminmax.network.wire.plan import digest_of, plan_of_config
 from fedminmax.network.wire.plan_checks import masking_fault, privacy_fault
 from fedminmax.network.wire.site_rules import SiteRules
+from fedminmax.training.additive_class import CELLS
+from fedminmax.training.additive_class import MAX_ROUNDS as ROUNDS_OF_CLASS
 from fedminmax.training.certify import MAX_ROUNDS, PROVER
 
 BYTES_PER_NUMBER = 4
@@ -102,6 +111,8 @@ def _without_noise(
     config: TableConfig, train: ParsedRows, runs: Sequence[PlannedRun]
 ) -> Iterator[str]:
     yield from _before(config.schema, train)
+    if config.model.is_additive:
+        yield from _of_an_additive_model(config)
     if needs_learning_rate(runs):
         yield (
             f"{POWER_ITERATIONS} times before the first round: one vector per group, as long as "
@@ -129,12 +140,43 @@ def _without_noise(
 
 def max_parameters(config: TableConfig) -> int:
     """Return the maximum number of parameters, if every category and missing value occurs."""
+    outputs = len(config.schema.target.classes) or 1
+    if config.model.is_additive:
+        codes = [_max_codes(feature) for feature in config.schema.features]
+        return outputs * (min(sum(codes), MAX_CODES) + config.model.pairs * CELLS**2 + 1)
     widths = [
         len(feature.categories) + 1 if feature.kind is Kind.CATEGORY else 2
         for feature in config.schema.features
     ]
-    layers = (sum(widths), *config.model.hidden, len(config.schema.target.classes) or 1)
+    layers = (sum(widths), *config.model.hidden, outputs)
     return sum((inputs + 1) * outputs for inputs, outputs in pairwise(layers))
+
+
+def _max_codes(feature: Feature) -> int:
+    """Return how many codes a column of an additive model has at most."""
+    if feature.kind is Kind.CATEGORY:
+        return min(len(feature.categories), MAX_CATEGORIES) + 2
+    return (2 if feature.kind is Kind.BOOLEAN else MAX_BINS) + 1
+
+
+def _of_an_additive_model(config: TableConfig) -> Iterator[str]:
+    """Yield what sites send to agree on bins, smoothing and pairs."""
+    features = config.schema.features
+    numbers = [f.column for f in features if f.kind in (Kind.NUMERIC, Kind.DATE)]
+    if numbers:
+        yield (
+            f"up to {1 + REFINEMENTS} times, to agree on bins: how many values of "
+            f"{', '.join(numbers)} are in each cell of a grid; at first cells are at least a "
+            f"sixteenth of a deviation wide, then those that hold many rows of all sites are "
+            f"split in {PARTS}"
+        )
+    pairs = "; once, sums of slopes and bends by cell of every two columns" * (
+        config.model.pairs > 0 and len(features) > 1
+    )
+    yield (
+        f"up to {ROUNDS_OF_CLASS * (1 + bool(pairs))} times, to choose the smoothing: loss sum, "
+        f"gradient and curvature of the plain mean over all groups together{pairs}"
+    )
 
 
 def _before(schema: Schema, train: ParsedRows) -> Iterator[str]:
@@ -172,6 +214,15 @@ def _sums_by_group(
         parameters,
     )
     curvature = not config.model.hidden and getattr(method, "curvature", False)
+    if curvature and config.model.is_additive:
+        # One matrix: it is nobody's but that of all groups together.
+        curvature = False
+        products = columns * (columns + 1) // 2 * max(outputs * (outputs - 1) // 2, 1)
+        reported += (
+            "; for all groups together also curvature, which is weighted sums over rows that have "
+            f"the same two codes (at most {products:,} numbers)"
+        )
+        numbers += products
     if curvature:
         linear = LinearStructure(outputs, columns - 1, intercept=True, loss=config.model.loss)
         reported += (
