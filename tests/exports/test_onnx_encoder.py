@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -15,15 +16,8 @@ from fedminmax.data.tables.encoding import EncodedCategory
 from fedminmax.exports.onnx import write_onnx
 from fedminmax.exports.saved_model import SavedModel
 from tests.complaints import complaint_of
-from tests.exports.saved_models import saved_model
+from tests.exports.saved_models import ROWS, saved_additive_model, saved_model
 
-# A gap, an unlisted category, a code and a text for missing values, and far values.
-ROWS = {
-    "age": ["30.5", "", "70", "-999", "4000", "NA"],
-    "ward": ["a", "b", "", "elsewhere", "NA", "a"],
-    "since": ["2021-05-01", "2022-01-31", "", "1969-12-31", "2020-02-29", "2030-01-01"],
-    "smoker": ["yes", "no", "", "1", "0", "true"],
-}
 TRUTH = {"yes": 1.0, "1": 1.0, "true": 1.0, "no": 0.0, "0": 0.0}
 
 
@@ -51,11 +45,12 @@ def columns_of(rows: dict[str, list[str]]) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.parametrize("make", [saved_model, saved_additive_model])
 @pytest.mark.parametrize("classes", [("no", "yes"), ("low", "mid", "high"), ()])
 def test_raw_columns_give_the_answers_of_the_saved_model(
-    classes: tuple[str, ...], tmp_path: Path
+    make: Callable[..., SavedModel], classes: tuple[str, ...], tmp_path: Path
 ) -> None:
-    saved = with_code(saved_model(classes))
+    saved = with_code(make(classes))
     write_onnx(tmp_path / "model.onnx", saved, columns=True)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     (found,) = session.run(None, columns_of(ROWS))
@@ -65,6 +60,26 @@ def test_raw_columns_give_the_answers_of_the_saved_model(
     about = json.loads(session.get_modelmeta().custom_metadata_map["inputs"])
     assert about["since"] == "days since 1970-01-01, NaN if missing"
     assert list(about) == ["age", "ward", "since", "smoker"]
+
+
+def test_codes_give_the_answers_of_a_mixture_of_additive_models(tmp_path: Path) -> None:
+    saved = saved_additive_model(("no", "yes"), members=3)
+    write_onnx(tmp_path / "model.onnx", saved)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    frame = pl.DataFrame(ROWS)
+    (found,) = session.run(None, {"codes": saved.encode(frame).numpy().astype(np.int64)})
+    np.testing.assert_allclose(found, saved.predict_proba(frame), atol=1e-6)
+
+
+def test_numbers_on_an_edge_are_in_the_bin_that_begins_there(tmp_path: Path) -> None:
+    saved = saved_additive_model(("no", "yes"))
+    write_onnx(tmp_path / "model.onnx", saved, columns=True)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    ages = ["18", "17.999999999999", "30.5", "-1e300", "1e300", "65"]
+    rows = {name: [values[0]] * len(ages) for name, values in ROWS.items()} | {"age": ages}
+    (found,) = session.run(None, columns_of(rows))
+    np.testing.assert_allclose(found, saved.predict_proba(pl.DataFrame(rows)), atol=1e-6)
+    assert len(np.unique(found[:3, 0])) == 3
 
 
 def test_numbers_and_truth_values_may_be_spelled_otherwise(tmp_path: Path) -> None:

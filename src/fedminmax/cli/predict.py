@@ -36,6 +36,11 @@ def add_to(commands: Commands) -> None:
     add("folder", type=Path, metavar="RUN", help="a run folder of 'fedminmax train'")
     add("file", type=Path, metavar="FILE", help="CSV or Parquet")
     add("--out", type=Path, default=PREDICTIONS_FILE, metavar="FILE", help=f"({PREDICTIONS_FILE})")
+    add(
+        "--explain",
+        action="store_true",
+        help="add columns: each row's score, and what every column adds to it (additive models)",
+    )
     add("--force", action="store_true", help=FORCE)
     add_format_options(parser, "as the configuration of the run says")
 
@@ -48,6 +53,7 @@ def predict(options: argparse.Namespace) -> None:
     from fedminmax.data.tables.encode import distance_warnings, encode_features
     from fedminmax.data.tables.odd_rows import shown_here
     from fedminmax.data.tables.parse_rows import parse_features
+    from fedminmax.exports.effects import explain_codes
     from fedminmax.exports.saved_model import load_model
 
     file, out = options.file, options.out
@@ -65,8 +71,11 @@ def predict(options: argparse.Namespace) -> None:
         *distance_warnings(rows, saved.encoding, str(file)),
     ):
         say(f"warning: {warning}")
-    scores = saved.scores(encode_features(rows, saved.encoding))
-    lines = saved.answer_columns(scores).insert_column(0, table.row_numbers.alias("row"))
+    encoded = encode_features(rows, saved.encoding)
+    lines = saved.answer_columns(saved.scores(encoded))
+    if options.explain:
+        lines = lines.hstack(explain_codes(saved.model, saved.encoding, encoded))
+    lines = lines.insert_column(0, table.row_numbers.alias("row"))
     with atomic_write(out) as temporary:
         lines.write_csv(temporary)
     print(

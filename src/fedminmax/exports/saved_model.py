@@ -30,6 +30,7 @@ from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_
 from fedminmax.data.tables.initial_model import model_for_predictions
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.read_file import FileTable, table_from
+from fedminmax.exports.effects import explain_codes
 from fedminmax.metrics.score_rows import predictions
 
 MODEL_FILE = "model.safetensors"
@@ -74,7 +75,7 @@ class SavedModel:
         return table_from(data, self.encoding.schema.feature_columns, self.format)
 
     def encode(self, data: Any) -> Tensor:
-        """Return a table's encoded features [rows, features], in float32."""
+        """Return a table's encoded features [rows, features], in float32, or codes."""
         table = data if isinstance(data, FileTable) else self.table(data)
         return encode_features(parse_features(table, self.encoding.schema), self.encoding)
 
@@ -99,6 +100,14 @@ class SavedModel:
         classes: NDArray[Any] = np.array(self.classes)
         answers: NDArray[Any] = classes[scores.argmax(axis=1)]
         return answers
+
+    def explain(self, data: Any) -> pl.DataFrame:
+        """Return what pulls each row's score up and down, of an additive model.
+
+        The score of two classes is the log-odds of the second, of a quantity the prediction; of
+        more classes there is one each. It is the base score plus the effects, which are columns.
+        """
+        return explain_codes(self.model, self.encoding, self.encode(data))
 
     def answer_columns(self, scores: NDArray[np.float64]) -> pl.DataFrame:
         """Return what these scores predict and, for classes, each one's probability."""

@@ -8,7 +8,7 @@ that determines their numbers, apart from the method.
 import hashlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.encoding import encoding_as_json, with_smoothing
 from fedminmax.data.tables.initial_model import initial_model
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
+from fedminmax.data.tables.plain_fit import plain_fit
 from fedminmax.findings.records import MethodOfRun, Results, ValidationOfRun
 from fedminmax.methods.card import MethodCard, goal_of
 from fedminmax.methods.catalogue import CARDS
@@ -179,7 +180,9 @@ def with_class(
         smoothness=config.model.smoothness,
     )
     values = [block.smoothing for block in chosen.blocks]
-    return tables.with_pairs(with_smoothing(encoding, values, chosen.pairs)), chosen
+    smoothed = with_smoothing(encoding, values, chosen.pairs)
+    fit = plain_fit(chosen.counts.tolist(), chosen.standard_errors.tolist())
+    return tables.with_pairs(replace(smoothed, plain_fit=fit)), chosen
 
 
 def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:

@@ -30,6 +30,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import ExactSums
 from fedminmax.data.tables.bins import MAX_BINS, MAX_CODES
 from fedminmax.data.tables.groups import GroupKey, group_name, merged_key
+from fedminmax.data.tables.plain_fit import PlainFit
 from fedminmax.data.tables.site_summary import SiteSummary
 
 MAX_CELLS = 1_000
@@ -146,7 +147,8 @@ class Scale:
 class Encoding:
     """How rows become tensors; ``dropped`` features are constant in training.
 
-    ``pairs`` of features and the number of training ``records`` are those of an additive model.
+    ``pairs`` of features, the number of training ``records`` and the ``plain_fit`` are those of an
+    additive model.
     ``small_groups`` are the groups with too few training rows for minimax training;
     ``merged_groups`` are no longer separate groups, but part of the merged one.
     """
@@ -161,6 +163,7 @@ class Encoding:
     merged_groups: tuple[GroupKey, ...] = ()
     pairs: tuple[Pair, ...] = ()
     records: int = 0
+    plain_fit: PlainFit | None = None
 
     @property
     def is_additive(self) -> bool:
@@ -247,7 +250,8 @@ def with_smoothing(
 
 def unsmoothed(encoding: Encoding) -> Encoding:
     """Return the encoding before smoothing and pairs were chosen."""
-    return with_smoothing(encoding, [0.0] * len(encoding.features))
+    plain = with_smoothing(encoding, [0.0] * len(encoding.features))
+    return replace(plain, plain_fit=None)
 
 
 def _flag(column: str, *, flagged: bool) -> tuple[str, ...]:
@@ -327,6 +331,8 @@ def _additive_contradictions(encoding: Encoding) -> Iterator[str]:
         yield "has a pair that its features cannot have"
     elif not all(0 <= block.smoothing < math.inf for block in encoding.blocks):
         yield "has no usable smoothing"
+    elif encoding.plain_fit and not encoding.plain_fit.fits(len(encoding.names), encoding.outputs):
+        yield "has a plain fit of other codes"
 
 
 def _is_pair(pair: Pair, coded: Sequence[CodedFeature]) -> bool:

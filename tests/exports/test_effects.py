@@ -1,0 +1,111 @@
+"""Explanations of saved models: sums that an independent evaluation of the tables gives."""
+
+import math
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedminmax.core.additive.model import AdditiveModel
+from fedminmax.exports.effects import effects_of
+from fedminmax.exports.saved_model import SavedModel, load_model, save_model
+from tests.complaints import complaint_of
+from tests.exports.saved_models import CODED, PAIRS, ROWS, saved_additive_model, saved_model
+
+WARDS = {"a": 0, "b": 1, "": 2, "NA": 2}
+
+
+def codes_by_hand() -> list[list[int]]:
+    """The codes of the rows, written down column by column."""
+    ages = [None if t in ("", "NA") else float(t) for t in ROWS["age"]]
+    age = [5 if a is None else sum(a >= e for e in (18.0, 30.5, 50.0, 65.0)) for a in ages]
+    ward = [WARDS.get(text, 3) for text in ROWS["ward"]]
+    days = [
+        math.nan if not t else (date.fromisoformat(t) - date(1970, 1, 1)).days
+        for t in ROWS["since"]
+    ]
+    since = [
+        1 if math.isnan(d) else sum(d >= e for e in (18_000.0, 18_700.5, 19_000.0)) for d in days
+    ]
+    smoker = [0 if text in ("no", "0", "") else 1 for text in ROWS["smoker"]]
+    columns = [age, ward, since, smoker]
+    for pair in PAIRS:
+        first, second = columns[pair.first], columns[pair.second]
+        columns.append(
+            [
+                pair.first_cells[a] * pair.width + pair.second_cells[b]
+                for a, b in zip(first, second, strict=True)
+            ]
+        )
+    return columns
+
+
+def outputs_by_hand(saved: SavedModel) -> np.ndarray:
+    model = saved.model
+    assert isinstance(model, AdditiveModel)
+    table, outputs = model.weight.detach().numpy(), np.zeros((6, len(model.weight)))
+    outputs += model.bias.detach().numpy()
+    start = 0
+    for codes, block in zip(codes_by_hand(), saved.encoding.blocks, strict=True):
+        outputs += table[:, [start + code for code in codes]].T
+        start += block.size
+    return outputs
+
+
+@pytest.mark.parametrize("classes", [("no", "yes"), ("low", "mid", "high"), ()])
+def test_predictions_and_explanations_are_sums_of_effects(
+    classes: tuple[str, ...], tmp_path: Path
+) -> None:
+    save_model(tmp_path / "model.safetensors", saved_additive_model(classes))
+    saved = load_model(tmp_path / "model.safetensors")
+    frame, outputs = pl.DataFrame(ROWS), outputs_by_hand(saved)
+    if not classes:
+        scores = 1e4 + 25.0 * outputs
+        np.testing.assert_allclose(saved.predict(frame), scores[:, 0], rtol=1e-14)
+    else:
+        chances = np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(saved.predict_proba(frame), chances, atol=1e-13)
+        scores = np.log(chances[:, 1:] / chances[:, :1])
+        if len(classes) == 3:
+            scores = outputs - outputs.mean(axis=1, keepdims=True)
+    explained = saved.explain(frame)
+    names = ("age", "ward", "since", "smoker", "age and ward", "since and smoker")
+    for number in range(scores.shape[1]):
+        of, on = (
+            ("", "") if len(classes) != 3 else (f" of {classes[number]}", f" on {classes[number]}")
+        )
+        total = explained[f"base score{of}"] + sum(explained[f"effect of {n}{on}"] for n in names)
+        np.testing.assert_allclose(explained[f"score{of}"], scores[:, number], rtol=1e-12)
+        np.testing.assert_allclose(total, explained[f"score{of}"], rtol=0, atol=1e-11)
+
+
+def test_effects_are_centred_by_counts_and_small_counts_are_left_out() -> None:
+    saved = saved_additive_model(())
+    effects = effects_of(saved.model, saved.encoding)
+    assert effects is not None
+    assert [effect.name for effect in effects.effects][-2:] == ["age and ward", "since and smoker"]
+    age, ward, since, smoker, *_ = effects.effects
+    # Codes were given 0, 7, 14, ... records; 7 are too few to be told.
+    assert age.counts == (0, 0, 14, 21, 28, 35)
+    for effect in effects.effects:
+        mean = np.average(effect.values[0], weights=effect.counts)
+        spread = np.average(np.square(effect.values[0]), weights=effect.counts)
+        assert mean == pytest.approx(0.0, abs=1e-9)
+        assert effect.importance == pytest.approx(math.sqrt(spread))
+    assert age.axes[0].edges == CODED[0].edges
+    assert ward.axes[0].labels == ("a", "b", "missing", "other values")
+    assert since.axes[0].is_date
+    assert smoker.axes[0].labels == ("no", "yes")
+    # In the target's unit, as effects are.
+    assert set(age.errors[0]) == {0.25 * 25.0}
+    assert effects.by_importance[0].importance == max(e.importance for e in effects.effects)
+
+
+def test_other_models_and_mixtures_are_not_explained() -> None:
+    frame = pl.DataFrame(ROWS)
+    linear, mixture = saved_model(("no", "yes")), saved_additive_model(("no", "yes"), members=2)
+    assert 'train with kind = "additive"' in complaint_of(lambda: linear.explain(frame))
+    assert "a mixture of 2 models" in complaint_of(lambda: mixture.explain(frame))
+    assert effects_of(mixture.model, mixture.encoding) is None
