@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.core.additive.model import Pair
+from fedminmax.core.errors import InputError
 from fedminmax.data.tables.agree import Grids
 from fedminmax.data.tables.encoding import (
     BinnedQuantity,
@@ -28,7 +29,7 @@ from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import counts_from_bytes, sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.plan_checks import plan_from_bytes
-from tests.network.masked_problem import FourSites, listed_config, masked_plan
+from tests.network.masked_problem import FourSites, Killed, listed_config, masked_plan
 from tests.network.network_problem import SITES, DirectTransport
 
 ADDITIVE = 'kind = "additive"'
@@ -73,6 +74,40 @@ def test_the_network_has_the_simulations_edges_and_codes(masked: bool, tmp_path:
         assert encoded.data.examples.x.dtype == torch.int16
     questions = [question for question, _ in transport.calls if question == "count_cells"]
     assert len(questions) == 3
+
+
+@pytest.mark.parametrize("call", [1, 3])
+def test_a_server_that_is_killed_while_it_agrees_goes_on(call: int, tmp_path: Path) -> None:
+    """Sites help with the same totals again: of the first grid, or of the second refinement."""
+    plan, tables = prepared(tmp_path)
+    killed = FourSites(tmp_path, killed_at=("count_cells", call))
+    with pytest.raises(Killed):
+        agree(plan, asked(plan, killed, tmp_path / "server"), tmp_path / "server")
+    later = FourSites(tmp_path)
+    found = agree(plan, asked(plan, later, tmp_path / "server"), tmp_path / "server")
+    assert found.encoding == tables.encoding
+    # A run that has its encoding asks for no counts.
+    last = FourSites(tmp_path)
+    again = agree(plan, asked(plan, last, tmp_path / "server"), tmp_path / "server")
+    assert again.encoding == tables.encoding
+    assert "count_cells" not in [question for question, _ in last.calls]
+
+
+def test_a_site_that_is_away_while_cells_are_counted(tmp_path: Path) -> None:
+    """Masked, a total without it would show its counts; unmasked, the others go on."""
+    plan, tables = prepared(tmp_path)
+    masked = FourSites(tmp_path, gone={("south", "count_cells"): 2})
+    with pytest.raises(InputError, match="0 of 3 sites can take part"):
+        agree(plan, asked(plan, masked, tmp_path / "server"), tmp_path / "server")
+    back = FourSites(tmp_path)
+    found = agree(plan, asked(plan, back, tmp_path / "server"), tmp_path / "server")
+    assert found.encoding == tables.encoding
+    plain = replace(plan, run="plain", secure_aggregation=None)
+    alone = FourSites(tmp_path, gone={("south", "count_cells"): 2})
+    found = agree(plain, PlainSites(plain, alone), tmp_path)
+    assert list(found.refused) == ["south"]
+    own = {part.owner: len(part.examples) for part in tables.train}
+    assert found.encoding.records == own["north"] + own["west"]
 
 
 class Lying(DirectTransport):
