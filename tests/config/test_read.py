@@ -57,8 +57,9 @@ def test_what_is_left_open_depends_on_the_method(tmp_path: Path) -> None:
     config = read_config(write_config(tmp_path, nothing, unnamed, additive))
     assert config.model == ModelSection("additive", (), "cross_entropy", 1e-6, pairs=10)
     config = read_config(write_config(tmp_path, nothing, unnamed, network))
-    assert config.model == ModelSection("mlp", (3,), "brier", 0.0)
+    assert config.model == ModelSection("mlp", (3,), "cross_entropy", 0.0)
     assert (config.validation, config.patience) == (0.1, 30)
+    assert config.method.options == {"linear_start": "true", "keep_share": "0.5"}
 
 
 def test_a_configuration_answers_with_what_its_method_does_elsewhere(

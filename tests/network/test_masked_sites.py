@@ -38,22 +38,27 @@ FEDMINMAX = PlannedRun("fedminmax", {}, 3)
 
 
 @pytest.mark.parametrize(
-    ("key", "model"),
+    ("run", "model"),
     [
-        *((key, LOGISTIC) for key in ONLY_SUMS if key != "fedminmax-fast"),
+        *((PlannedRun(key, {}, 3), LOGISTIC) for key in ONLY_SUMS if key != "fedminmax-fast"),
         # With a ridge: in the common direction of dummies and bias rounding would decide.
-        ("fedminmax-fast", replace(LOGISTIC, ridge=1e-3)),
+        (PlannedRun("fedminmax-fast", {}, 3), replace(LOGISTIC, ridge=1e-3)),
+        # Rounds of the linear model come first, then those of the network.
+        (
+            PlannedRun("fedminmax-fast", {"linear_start": "true", "keep_share": "0.5"}, 9),
+            ModelSection("mlp", (9,), "cross_entropy"),
+        ),
     ],
 )
 def test_masked_totals_lead_to_the_same_models(
-    key: str, model: ModelSection, tmp_path: Path
+    run: PlannedRun, model: ModelSection, tmp_path: Path
 ) -> None:
-    masked = masked_plan(listed_config(tmp_path), SITES, PlannedRun(key, {}, 3))
+    masked = masked_plan(listed_config(tmp_path), SITES, run)
     masked = replace(masked, validation=0.2, model=model)
     plain = replace(masked, run="plain", secure_aggregation=None)
     assert run_plan(plain, DirectTransport(tmp_path), tmp_path / "plain").error is None
     assert run_plan(masked, FourSites(tmp_path), tmp_path / "masked").error is None
-    folders = [run_folder(tmp_path / run, plain, 0) for run in ("plain", "masked")]
+    folders = [run_folder(tmp_path / name, plain, 0) for name in ("plain", "masked")]
     torch.testing.assert_close(*map(read_members, folders), rtol=1e-9, atol=1e-9)
     before, now = (read_rounds(own / ROUNDS_FILE) for own in folders)
     for one, other in zip(before, now, strict=True):
@@ -64,7 +69,7 @@ def test_masked_totals_lead_to_the_same_models(
     agreed = read_agreement(tmp_path / "masked" / AGREEMENT_FILE)
     assert agreed is not None
     assert list(agreed.counts) == [ALL_SITES]
-    by_site, in_all = (read_measured(tmp_path / run) for run in ("plain", "masked"))
+    by_site, in_all = (read_measured(tmp_path / name) for name in ("plain", "masked"))
     torch.testing.assert_close(by_site.sums.products, in_all.sums.products, rtol=1e-9, atol=1e-9)
     assert torch.equal(by_site.rows.sum(dim=0, keepdim=True), in_all.rows)
 

@@ -248,7 +248,7 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
     name = method.get("name")
     card = CARDS[name if isinstance(name, str) and name in CARDS else DEFAULT_METHOD]
     linear, classifies = kind != NETWORK, data.get("task") != "regression"
-    usual_loss = default_loss(card.pace, classifies=classifies, linear=linear)
+    usual_loss = default_loss(card.pace, classifies=classifies)
     loss = next((key for key in LOSSES_BY_NAME if key == model.get("loss")), usual_loss)
     clip = default_clip(LOSSES_BY_NAME[loss], len(_section(file, "features")))
     usual_baseline = NO_BASELINE if private else default_baseline(card.pace)
@@ -260,6 +260,8 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
     keep_share = default_keep_share(card.pace, linear=linear)
     if keep_share and "keep_share" in card.option_types:
         options = {"keep_share": _text(keep_share)} | options
+    if not linear and not private and "linear_start" in card.option_types:
+        options = {"linear_start": "true"} | options
     stated = {"method": {}} | dict(file)
     if model.get("smoothness") == AUTO:
         stated["model"] = model | {"smoothness": 1.0}

@@ -16,7 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.additive.model import AdditiveModel
-from fedminmax.core.linear_structure import linear_structure_of
+from fedminmax.core.linear_structure import (
+    LinearStructure,
+    linear_start_of,
+    linear_structure_of,
+)
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.task import Task
 
@@ -158,7 +162,7 @@ class RowLimits:
     ``output`` is its largest output. ``ridge`` is the penalty's factor, and ``pull`` the norm of
     its gradient, which is included in ``slope`` but not in ``squared_slope_per_loss``. With
     ``at_every_model`` all limits but the output's hold at any model. ``coded`` rows are those of an
-    additive model.
+    additive model. ``linear_start`` is the layout of a linear model that a network starts from.
     """
 
     classes: int
@@ -173,6 +177,7 @@ class RowLimits:
     ridge: float = 0.0
     pull: float = 0.0
     coded: bool = False
+    linear_start: LinearStructure | None = None
 
     def squared_slopes(self, counts: Tensor, losses: Tensor) -> Tensor:
         """Return an upper bound on the sum of squared gradients of rows of length 1, by group.
@@ -260,7 +265,12 @@ def row_limits_at(task: Task, parameters: Tensor) -> RowLimits:
     """Return what one row can do to the sums of a task's model with these parameters."""
     layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
     limits = row_limits(layers, parameters, task.loss, task.ridge)
-    return replace(limits, coded=isinstance(task.model, AdditiveModel))
+    start = linear_start_of(task)
+    return replace(
+        limits,
+        coded=isinstance(task.model, AdditiveModel),
+        linear_start=None if start is None else start.structure,
+    )
 
 
 def _weights(layers: Sequence[nn.Linear], parameters: Tensor) -> list[tuple[Tensor, Tensor]]:

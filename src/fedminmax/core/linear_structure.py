@@ -25,6 +25,9 @@ from fedminmax.core.task import Task
 from fedminmax.core.text import format_value, is_finite
 
 CONVEX_LOSSES = ("cross_entropy", "squared_error")
+# Of the linear model that a network starts from. Columns are about 1 in size, and some rows are set
+# aside: with 100 columns and 2,000 rows this is as good as no penalty and a tenth more rows.
+RIDGE_OF_START = 0.01
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,76 @@ def linear_structure_of(task: Task) -> LinearStructure | None:
     return LinearStructure(
         outputs, inputs, intercept=intercept, loss=names[0], ridge=task.ridge, coded=coded
     )
+
+
+@dataclass(frozen=True, eq=False)
+class LinearStart:
+    """How a ReLU network computes a linear model exactly, so that training can start from one.
+
+    Since z = max(z, 0) - max(-z, 0), two units of each hidden layer carry an output z of the linear
+    model to the last layer: the first C units of a layer have z where it is positive, the next C
+    units -z where that is. The last layer ignores all other units, whose weights stay as they are
+    and are trained later. ``layers`` [L, 2] are the outputs and inputs of each layer.
+    """
+
+    structure: LinearStructure
+    layers: Tensor
+
+    def network_with(self, network: Tensor, linear: Tensor) -> Tensor:
+        """Return the parameters of a network with the linear model's outputs."""
+        changed = network.clone()
+        weights, carried = self._views(changed), 2 * self.structure.outputs
+        matrix = self.structure.as_matrix(linear).to(network)
+        both = torch.cat([matrix, -matrix])
+        (first, first_bias), *hidden, (last, last_bias) = weights
+        first[:carried], first_bias[:carried] = both[:, :-1], both[:, -1]
+        identity = torch.eye(carried, dtype=network.dtype, device=network.device)
+        for weight, bias in hidden:
+            weight[:carried] = 0.0
+            weight[:carried, :carried] = identity
+            bias[:carried] = 0.0
+        last.zero_()
+        last[:, :carried] = identity[: carried // 2] - identity[carried // 2 :]
+        last_bias.zero_()
+        return changed
+
+    def linear_of(self, network: Tensor) -> Tensor:
+        """Return the linear model of a network that was made by ``network_with``."""
+        weight, bias = self._views(network)[0]
+        outputs = self.structure.outputs
+        return self.structure.as_flat(torch.cat([weight, bias[:, None]], dim=1)[:outputs])
+
+    def _views(self, network: Tensor) -> list[tuple[Tensor, Tensor]]:
+        shapes = self.layers.tolist()
+        sizes = [size for rows, columns in shapes for size in (rows * columns, rows)]
+        parts = torch.split(network, sizes)
+        return [
+            (weight.view(rows, columns), bias)
+            for weight, bias, (rows, columns) in zip(parts[::2], parts[1::2], shapes, strict=True)
+        ]
+
+
+def linear_start_of(task: Task) -> LinearStart | None:
+    """Return how a network can start from a linear model; None if it is not wide enough for one.
+
+    Half of its units should be left for what is not linear.
+    """
+    layers = find_explicit_layers(task.model)
+    names = [name for name, loss in LOSSES_BY_NAME.items() if loss is task.loss]
+    if layers is None or len(layers.shapes) < 2 or not names:
+        return None
+    shapes = [(rows, columns) for rows, columns, _ in layers.shapes]
+    outputs, inputs = shapes[-1][0], shapes[0][1]
+    if min(rows for rows, _ in shapes[:-1]) < 4 * outputs or not all(
+        intercept for *_, intercept in layers.shapes
+    ):
+        return None
+    if names[0] == "squared_error" and outputs != 1:
+        return None
+    structure = LinearStructure(
+        outputs, inputs, intercept=True, loss=names[0], ridge=RIDGE_OF_START
+    )
+    return LinearStart(structure, torch.tensor(shapes))
 
 
 def check_ridge(task: Task) -> None:

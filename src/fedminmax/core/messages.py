@@ -22,7 +22,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.linear_structure import LinearStart, LinearStructure
 from fedminmax.core.noise import NoiseLevels
 from fedminmax.core.small_groups import included_groups
 from fedminmax.core.validation import NO_LOSSES, LossSums
@@ -33,7 +33,8 @@ class Census:
     """How many rows of each group each site has, collected once before the first round.
 
     ``classes`` is the number of classes among the labels, 0 where targets are quantities.
-    ``linear`` is the layout of a linear model, for methods that use its second derivatives.
+    ``linear`` is the layout of a linear model, for methods that use its second derivatives, and
+    ``linear_start`` that of a linear model from which a network can start.
     ``row_lengths`` are upper bounds on the roots of the sums of |x|^2 over each group's rows, with
     a 1 appended to each row: they bound rounding errors. Without them nothing can be proved.
     ``value_marks`` [A, 5] tell other values of rows apart, up to rounding; None if the server
@@ -47,6 +48,7 @@ class Census:
     classes: int = 0
     _: KW_ONLY
     linear: LinearStructure | None = None
+    linear_start: LinearStart | None = None
     minimum_group: int = 0
     row_lengths: Tensor | None = None
     value_marks: Tensor | None = None

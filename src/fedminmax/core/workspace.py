@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.errors import InputError
 from fedminmax.core.explicit_layers import ExplicitLayers, find_explicit_layers, has_global_hooks
-from fedminmax.core.linear_structure import linear_structure_of
+from fedminmax.core.linear_structure import linear_start_of, linear_structure_of
 from fedminmax.core.losses import explicit_gradient_of, loss_with_gradient_of
 from fedminmax.core.noise import ClippedRows
 from fedminmax.core.task import Task, copy_model, trainable_parameters
@@ -31,6 +31,7 @@ class Workspace:
         self.loss = task.loss
         self.ridge = task.ridge
         self.linear = linear_structure_of(task)
+        self.linear_start = linear_start_of(task)
         # How an additive model's codes become columns; None for other models.
         self.design = task.model.design if isinstance(task.model, AdditiveModel) else None
         self.loss_with_gradient = loss_with_gradient_of(task.loss)

@@ -38,8 +38,8 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
 
     The settings are those of ``TrainingSettings``, and ``loss``: "cross_entropy" (as in logistic
     regression) or "brier" (the sum over classes of squared differences, 0 to 2). None is
-    cross-entropy if FedMinMaxFast trains a linear model, because it can then prove how low the
-    worst group's risk can be, else Brier.
+    cross-entropy with FedMinMaxFast, which can then prove how low a linear model can bring the
+    worst group's risk, else Brier.
 
     After ``fit``: ``classes_``, ``n_features_in_``, ``feature_names_in_`` (if the features had
     names), ``groups_`` (names), ``small_groups_`` (names of those with too few rows to be trained

@@ -212,6 +212,7 @@ def method_of(settings: TrainingSettings) -> AnyMethod[Any]:
         return FedMinMaxFast(
             settings.min_weight,
             keep_share=_keep_share_of(settings),
+            linear_start=kind_of(settings) == NETWORK,
             optimality_gap=optimality_gap,
         )
     adversary = ADVERSARY_RATE if settings.adversary_rate is None else settings.adversary_rate
@@ -261,8 +262,7 @@ def patience_of(settings: TrainingSettings, *, has_validation_rows: bool) -> int
 
 def loss_of(settings: TrainingSettings, loss: str | None) -> str:
     """Return the name of a classifier's loss; None is the default."""
-    linear = kind_of(settings) != NETWORK
-    return loss or default_loss(pace_of_settings(settings), classifies=True, linear=linear)
+    return loss or default_loss(pace_of_settings(settings), classifies=True)
 
 
 def ridge_of(settings: TrainingSettings, loss: str) -> float:

@@ -38,6 +38,7 @@ LOOK_AHEAD = {
     "curvature": "ours: second derivatives for linear models of moderate size",
     "learning_rate": "ours: of the first step; the server chooses the others",
     "momentum": "Kingma and Ba 2015 (Adam)",
+    "linear_start": "ours: for networks on tables true",
 }
 GAP = {"optimality_gap": "ours: a tenth of what reports call converged"}
 

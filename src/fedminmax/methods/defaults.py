@@ -42,15 +42,15 @@ def default_patience(pace: Pace, validation: float) -> int | None:
     return PATIENCE if validation and pace is Pace.LOOK_AHEAD else None
 
 
-def default_loss(pace: Pace, *, classifies: bool, linear: bool) -> str:
+def default_loss(pace: Pace, *, classifies: bool) -> str:
     """Return the name of the loss to train with.
 
-    >>> default_loss(Pace.LOOK_AHEAD, classifies=True, linear=True)
+    >>> default_loss(Pace.LOOK_AHEAD, classifies=True)
     'cross_entropy'
     """
     if not classifies:
         return "squared_error"
-    return "cross_entropy" if linear and pace is Pace.LOOK_AHEAD else "brier"
+    return "cross_entropy" if pace is Pace.LOOK_AHEAD else "brier"
 
 
 def default_ridge(pace: Pace, loss: str, *, linear: bool, additive: bool = False) -> float:

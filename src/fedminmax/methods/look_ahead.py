@@ -24,9 +24,8 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.additive.sums import coded_group_sums
-from fedminmax.core.certificate import row_size
 from fedminmax.core.errors import InputError
-from fedminmax.core.group_sums import gradients_by_part, linear_group_sums, linear_rows_per_chunk
+from fedminmax.core.group_sums import gradients_by_part, linear_group_sums
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import NO_STATISTICS, Census, Order, Reveals, RoundKey, Sums, zero_sums
@@ -47,19 +46,18 @@ from fedminmax.methods.shared.expected_reply import (
     curvature_limits,
     layout_of,
 )
-from fedminmax.methods.shared.first_order_server import (
-    after_first_order_round,
-    start_first_order,
+from fedminmax.methods.shared.first_order_server import after_first_order_round
+from fedminmax.methods.shared.network_state import (
+    WANTS_LINEAR,
+    NetworkState,
+    after_network_round,
 )
-from fedminmax.methods.shared.noisy_server import NoisyState, after_noisy_round, start_noisy
+from fedminmax.methods.shared.noisy_server import NoisyState, after_noisy_round
 from fedminmax.methods.shared.players_state import LookAheadState, PlayersState
 from fedminmax.methods.shared.replies import NO_WEIGHTS, RiskSums, shares_within_floor, sum_by_group
 from fedminmax.methods.shared.second_order_server import after_second_order_round
-from fedminmax.methods.shared.second_order_state import (
-    SecondOrderState,
-    second_order_fits,
-    start_second_order,
-)
+from fedminmax.methods.shared.second_order_state import SecondOrderState, second_order_fits
+from fedminmax.methods.shared.start_server import start_server
 
 # When to stop: the possible relative improvement of the worst risk.
 DEFAULT_GAP = 1e-4
@@ -83,6 +81,7 @@ class LookAhead:
         curvature: use second derivatives if the model allows it.
         learning_rate: otherwise, the first step's rate; the server adapts it from then on.
         momentum: the decay of running means of gradients (first order only).
+        linear_start: the first rounds of a network fit a linear model, and it starts from there.
         optimality_gap: when to stop: the possible relative improvement of the worst risk, proved if
             possible (cross-entropy or squared error with a ridge). 0 runs all rounds. It does not
             identify a run: one with a smaller gap continues where one with a larger gap stopped.
@@ -94,6 +93,7 @@ class LookAhead:
     curvature: bool = True
     learning_rate: float = 0.001
     momentum: float = 0.9
+    linear_start: bool = False
     optimality_gap: float = field(default=DEFAULT_GAP, repr=False)
     name: str = "LookAhead"
     output: Iterate = Iterate.LAST
@@ -119,6 +119,8 @@ class LookAhead:
         """Broadcast the next candidate; only the curvature of coded records needs weights."""
         server = state.server if isinstance(state, PlayersState) else state
         weights = NO_WEIGHTS
+        if isinstance(server, NetworkState) and server.is_linear:
+            weights = WANTS_LINEAR
         if is_coded(server) and server.wants_curvature:
             # The server itself weights the curvature of other players than groups.
             weights = server.curvature_weights if self.by_group else torch.ones(1).double()
@@ -132,10 +134,13 @@ class LookAhead:
         """Return the same for any set of rows."""
         rows, groups, curvature = site.examples, site.groups, NO_STATISTICS
         linear = self.with_curvature(workspaces[0].linear, groups=groups, sites=site.sites)
+        start, parameters = workspaces[0].linear_start, order.parameters
+        if self.linear_start and start is not None and len(order.weights):
+            linear, parameters = start.structure, start.linear_of(order.parameters)
         if linear is not None:
             design = workspaces[0].design
             if design is None:
-                sums = linear_group_sums(linear, order.parameters, rows, groups)
+                sums = linear_group_sums(linear, parameters, rows, groups)
             else:
                 weights = order.weights.expand(groups) if len(order.weights) else None
                 sums = coded_group_sums(
@@ -169,6 +174,10 @@ class LookAhead:
         the rows i of a, which is at most the product of the sums over all rows.
         """
         parameters, groups = len(order.parameters), len(sender.counts)
+        wanted = self.linear_start and len(order.weights) > 0
+        start = sender.limits.linear_start if wanted else None
+        if start is not None:
+            parameters = start.outputs * start.columns
         squares = sender.limits.squared_slopes(torch.tensor(sender.rows), reply.group_loss.sum())
         expected = ExpectedReply(
             numbers=parameters * (groups if self.by_group else 1),
@@ -178,7 +187,7 @@ class LookAhead:
             reach=math.sqrt(float(squares)),
             adds_up=True,
         )
-        layout = layout_of(parameters, sender)
+        layout = start or layout_of(parameters, sender)
         linear = self.with_curvature(layout, groups=groups, sites=sender.sites)
         if linear is None or (linear.coded and not len(order.weights)):
             return expected
@@ -204,34 +213,23 @@ class LookAhead:
 
         ``players`` is the census with the server's players for groups.
         """
-        counts, included = players.counts.sum(dim=0), players.included
-        keep_share: float = getattr(self, "keep_share", 0.0)
         linear = self.with_curvature(census.linear, groups=census.groups, sites=census.sites)
-        if census.noise is not None:
-            if linear is not None:
-                raise InputError(
-                    f"{self.name}: curvature sums cannot keep a privacy guarantee; give "
-                    "curvature=False"
-                )
-            return start_noisy(parameters, players, census.noise, weights, keep_share)
-        if linear is not None:
-            size = row_size(players, linear, linear_rows_per_chunk(linear))
-            return start_second_order(
-                parameters,
-                linear,
-                weights=weights,
-                counts=counts,
-                included=included,
-                keep_share=keep_share,
-                size=size,
+        if census.noise is not None and linear is not None:
+            raise InputError(
+                f"{self.name}: curvature sums cannot keep a privacy guarantee; give curvature=False"
             )
-        return start_first_order(
+        shape = census.linear_start if self.linear_start and census.noise is None else None
+        of_start = None if shape is None else shape.structure
+        if self.with_curvature(of_start, groups=census.groups, sites=census.sites) is None:
+            shape = None
+        return start_server(
             parameters,
-            ridge=0.0 if census.linear is None else census.linear.ridge,
-            weights=weights,
-            counts=counts,
-            included=included,
-            keep_share=keep_share,
+            census,
+            players,
+            weights,
+            linear=linear,
+            linear_start=shape,
+            keep_share=getattr(self, "keep_share", 0.0),
             rate=self.learning_rate,
         )
 
@@ -243,6 +241,8 @@ class LookAhead:
             return after_second_order_round(state, reported, min_weight)
         if isinstance(state, NoisyState):
             return after_noisy_round(state, reported, min_weight)
+        if isinstance(state, NetworkState):
+            return after_network_round(state, reported, min_weight, self.momentum)
         return after_first_order_round(state, reported, min_weight, self.momentum)
 
 

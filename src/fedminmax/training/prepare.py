@@ -17,7 +17,6 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples, check_consistent, check_examples
-from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Census
 from fedminmax.core.small_groups import (
     SmallGroupRule,
@@ -28,6 +27,7 @@ from fedminmax.core.small_groups import (
 from fedminmax.core.task import first_line
 from fedminmax.core.text import counted
 from fedminmax.core.validation import checked_share
+from fedminmax.core.workspace import Workspace
 from fedminmax.data.frames import NUMBERS, Frame, frame_columns, is_frame, rows_of_frames
 from fedminmax.data.strata import set_aside
 from fedminmax.methods.shared.checks import check_whole
@@ -227,15 +227,14 @@ def _check_validation_groups(validation: list[Examples], groups: int) -> None:
             )
 
 
-def census_of(
-    rows: PreparedRows, classes: int, linear: LinearStructure | None, minimum_group: int
-) -> Census:
+def census_of(rows: PreparedRows, classes: int, workspace: Workspace, minimum_group: int) -> Census:
     """Count the rows, and add what tells their values apart and bounds rounding errors."""
-    groups = rows.counts.shape[1]
+    groups, linear = rows.counts.shape[1], workspace.linear
     return Census(
         rows.counts,
         classes,
         linear=linear,
+        linear_start=workspace.linear_start,
         minimum_group=minimum_group,
         row_lengths=row_lengths_of(rows.sites, groups, coded=linear.coded)
         if linear and linear.ridge

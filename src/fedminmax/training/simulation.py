@@ -151,8 +151,7 @@ class Simulation:
             check_recomputed(model, self._task.model)
             classes = classes_of(self._task, largest)
             least = minimum_included(minimum_group, small)
-            linear = self._workspaces[0].linear
-            self._census = census_of(rows, classes, linear, least)
+            self._census = census_of(rows, classes, self._workspaces[0], least)
             if privacy is not None:
                 key = noise_key or f"simulation {seed}".encode()
                 self._hidden = hide(privacy, self._task, rows, exact=self._census, key=key)

@@ -67,3 +67,10 @@ def test_in_a_long_run(key: str, sites: str, tmp_path: Path) -> None:
 def test_with_every_method(key: str, model: str, tmp_path: Path) -> None:
     options = {"epochs": "2"} if "epochs" in CARDS[key].option_types else {}
     train_over_bytes(tmp_path, PlannedRun(key, options, 4), "single", MODELS[model])
+
+
+@pytest.mark.parametrize("key", ["fedminmax-fast", "afl-fast", "fedavg-fast"])
+def test_of_a_network_that_starts_from_a_linear_model(key: str, tmp_path: Path) -> None:
+    """Some rounds of second order come before those of the network."""
+    run = PlannedRun(key, {"linear_start": "true"}, 12)
+    train_over_bytes(tmp_path, run, "mixed", ModelSection("mlp", (8, 9), "cross_entropy"))

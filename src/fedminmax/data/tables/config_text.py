@@ -48,7 +48,7 @@ def config_text(proposal: Proposal, path: Path) -> str:
     }
     common = common_format(proposal)
     pace = CARDS[DEFAULT_METHOD].pace
-    loss = default_loss(pace, classifies=not proposal.target.is_quantity, linear=True)
+    loss = default_loss(pace, classifies=not proposal.target.is_quantity)
     return templates.get_template("fedminmax.toml").render(
         name=path.name,
         proposal=proposal,

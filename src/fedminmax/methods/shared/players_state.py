@@ -7,10 +7,11 @@ from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.methods.shared.first_order_server import FirstOrderState
+from fedminmax.methods.shared.network_state import NetworkState
 from fedminmax.methods.shared.noisy_server import NoisyState
 from fedminmax.methods.shared.second_order_state import SecondOrderState
 
-LookAheadState = SecondOrderState | FirstOrderState | NoisyState
+LookAheadState = SecondOrderState | FirstOrderState | NoisyState | NetworkState
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ from fedminmax.core.bounds import (
     rounded_rate,
 )
 from fedminmax.core.errors import InputError
-from fedminmax.core.linear_structure import linear_structure_of
+from fedminmax.core.linear_structure import linear_start_of, linear_structure_of
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census
 from fedminmax.data.tables.agree import agree_on_encoding
@@ -163,7 +163,8 @@ class ExactCensus:
 
     def agreement(self, plan: NetworkPlan, agreed: Agreed, counts: Counts) -> Agreement:  # noqa: ARG002 - those of the run's beginning count
         """Return what the rounds need."""
-        linear = linear_structure_of(task_of(plan, agreed.encoding))
+        task = task_of(plan, agreed.encoding)
+        linear = linear_structure_of(task)
         lengths = tuple(agreed.lengths.get(site, UNKNOWN_LENGTHS) for site in plan.senders)
         rows = agreed.rows(plan.senders)
         # Of all rows of the sites that have any of the group.
@@ -178,7 +179,12 @@ class ExactCensus:
         return Agreement(
             plan,
             agreed.encoding,
-            replace(agreed.census(plan.senders), linear=linear, row_lengths=by_group),
+            replace(
+                agreed.census(plan.senders),
+                linear=linear,
+                linear_start=linear_start_of(task),
+                row_lengths=by_group,
+            ),
             row_lengths=lengths,
             validation_rows=agreed.validation_rows(plan.senders),
             group_curvature=group_curvature,

@@ -208,12 +208,13 @@ def _sums_by_group(
     """Yield what a method that looks ahead sends: more in a round, in far fewer rounds."""
     parameters, schema = max_parameters(config), config.schema
     outputs = len(schema.target.classes) or 1
-    columns = parameters // outputs
+    columns = max_parameters(replace(config, model=replace(config.model, hidden=()))) // outputs
     reported, numbers = (
         f"a gradient as long as the model (at most {parameters:,} numbers)",
         parameters,
     )
-    curvature = not config.model.hidden and getattr(method, "curvature", False)
+    starts = bool(config.model.hidden) and getattr(method, "linear_start", False)
+    curvature = getattr(method, "curvature", False) and (starts or not config.model.hidden)
     if curvature and config.model.is_additive:
         # One matrix: it is nobody's but that of all groups together.
         curvature = False
@@ -224,9 +225,11 @@ def _sums_by_group(
         )
         numbers += products
     if curvature:
+        first = "in the first rounds " if starts else ""
         linear = LinearStructure(outputs, columns - 1, intercept=True, loss=config.model.loss)
         reported += (
-            " and curvature, which is weighted sums of products of every two columns (at most "
+            f" and {first}curvature, which is weighted sums of products of every two columns (at "
+            "most "
             f"{linear.curvature_numbers:,} numbers)"
         )
         numbers += linear.curvature_numbers

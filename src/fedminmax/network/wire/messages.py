@@ -73,6 +73,8 @@ def max_reply_bytes(method: AnyMethod[Any], parameters: Tensor, census: Census) 
     True
     """
     linear = census.linear if getattr(method, "curvature", False) else None
+    if census.linear_start is not None and getattr(method, "linear_start", False):
+        linear = census.linear_start.structure
     curvature = 0 if linear is None else linear.curvature_numbers
     if not sums_over_rows(method):
         return max_message_bytes(parameters) + curvature * 8

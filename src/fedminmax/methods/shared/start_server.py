@@ -1,0 +1,70 @@
+"""The state before the first round of a server that looks ahead: which server it is."""
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.certificate import row_size
+from fedminmax.core.group_sums import linear_rows_per_chunk
+from fedminmax.core.linear_structure import LinearStart, LinearStructure
+from fedminmax.core.messages import Census
+from fedminmax.methods.shared.first_order_server import start_first_order
+from fedminmax.methods.shared.network_state import NetworkState
+from fedminmax.methods.shared.noisy_server import start_noisy
+from fedminmax.methods.shared.players_state import LookAheadState
+from fedminmax.methods.shared.second_order_state import SecondOrderState, start_second_order
+
+
+def start_server(
+    parameters: Tensor,
+    census: Census,
+    players: Census,
+    weights: Tensor,
+    *,
+    linear: LinearStructure | None,
+    linear_start: LinearStart | None,
+    keep_share: float,
+    rate: float,
+) -> LookAheadState:
+    """Nothing is known yet: the first round collects the sums of the initial model.
+
+    Args:
+        parameters: the initial model.
+        census: the rows by site and group.
+        players: the same with the server's players for groups.
+        weights: the players' initial weights.
+        linear: the layout of a linear model whose second derivatives are used; None otherwise.
+        linear_start: the linear model that a network starts from; None if it does not.
+        keep_share: the part of its share that every player keeps as weight.
+        rate: the rate of a network's first step.
+    """
+    counts, included = players.counts.sum(dim=0), players.included
+    if census.noise is not None:
+        return start_noisy(parameters, players, census.noise, weights, keep_share)
+
+    def second_order(theta: Tensor, structure: LinearStructure) -> SecondOrderState:
+        return start_second_order(
+            theta,
+            structure,
+            weights=weights,
+            counts=counts,
+            included=included,
+            keep_share=keep_share,
+            size=row_size(players, structure, linear_rows_per_chunk(structure)),
+        )
+
+    if linear is not None:
+        return second_order(parameters, linear)
+    network = start_first_order(
+        parameters,
+        ridge=0.0 if census.linear is None else census.linear.ridge,
+        weights=weights,
+        counts=counts,
+        included=included,
+        keep_share=keep_share,
+        rate=rate,
+    )
+    if linear_start is None:
+        return network
+    structure = linear_start.structure
+    zeros = torch.zeros(structure.outputs * structure.columns, dtype=parameters.dtype)
+    return NetworkState(second_order(zeros, structure), network, linear_start, is_linear=True)

@@ -1,0 +1,124 @@
+"""Networks that start from a linear model: the same outputs, the same optimum, the same rounds."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedminmax.core.linear_structure import RIDGE_OF_START, linear_start_of
+from fedminmax.core.losses import cross_entropy_loss, squared_error_loss
+from fedminmax.core.models import linear, mlp
+from fedminmax.core.task import Task
+from fedminmax.core.workspace import model_with
+from fedminmax.methods.look_ahead import FedAvgFast, FedMinMaxFast
+from fedminmax.training.checkpoint import train_resumably
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import fit, train
+from tests.methods.look_ahead_problems import classes
+
+METHOD = FedMinMaxFast(keep_share=0.5, linear_start=True)
+
+
+def network(features: int, outputs: int, hidden: tuple[int, ...]) -> nn.Module:
+    torch.manual_seed(3)
+    return mlp(features, outputs, hidden).double()
+
+
+@pytest.mark.parametrize("hidden", [(12,), (12, 13), (20, 12, 15)])
+def test_the_network_computes_the_linear_model(hidden: tuple[int, ...]) -> None:
+    task = Task(network(4, 3, hidden), cross_entropy_loss)
+    start = linear_start_of(task)
+    assert start is not None
+    torch.manual_seed(5)
+    model, x = linear(4, 3).double(), torch.randn(50, 4).double()
+    flat = torch.cat([part.detach().flatten() for part in model.parameters()])
+    parameters = start.network_with(task.initial_parameters, flat)
+    torch.testing.assert_close(model_with(task, parameters)(x), model(x), rtol=1e-13, atol=1e-13)
+    assert torch.equal(start.linear_of(parameters), flat)
+    # Only some units carry it: the others are as they were.
+    same = parameters == task.initial_parameters
+    assert 0.2 < float(same.double().mean()) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("model", "loss"),
+    [
+        (network(4, 3, (11,)), cross_entropy_loss),
+        (nn.Sequential(nn.Linear(4, 12, bias=False), nn.ReLU(), nn.Linear(12, 3)), None),
+        (nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 3)), cross_entropy_loss),
+        (linear(4, 3), cross_entropy_loss),
+        (network(4, 2, (12,)), squared_error_loss),
+    ],
+)
+def test_other_networks_start_as_they_are(model: nn.Module, loss: Any) -> None:
+    assert linear_start_of(Task(model, loss or cross_entropy_loss)) is None
+
+
+@pytest.mark.parametrize("method", [METHOD, FedAvgFast(linear_start=True)])
+def test_the_first_rounds_are_those_of_the_linear_model(method: Any) -> None:
+    rows = classes(2, 3, 4, 2)
+    scaled = (rows[0] / rows[0].std(dim=0), *rows[1:])
+    zeros = linear(4, 2).double()
+    for parameter in zeros.parameters():
+        nn.init.zeros_(parameter)
+    plain = Simulation(zeros, cross_entropy_loss, [scaled], ridge=RIDGE_OF_START)
+    wide = Simulation(network(4, 2, (8, 8)), cross_entropy_loss, [scaled])
+    x = scaled[0]
+    pairs = zip(train(plain, method, rounds=3), train(wide, method, rounds=3), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(other.risks, one.risks, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(other.model()(x), one.model()(x), rtol=1e-7, atol=1e-7)
+        assert other.certificate is None
+    # Then the network goes on from there, and only down.
+    shares, kept = wide.census.group_shares, getattr(method, "keep_share", 1.0)
+    after = fit(wide, method, rounds=40)
+    before, now = (
+        kept * float(own.risks @ shares) + (1.0 - kept) * float(own.risks.max())
+        for own in (one, after)
+    )
+    assert now < 0.95 * before
+
+
+def test_a_stopped_run_goes_on_to_the_bit(tmp_path: Path) -> None:
+    rows = classes(2, 3, 4, 2)
+    federation = Simulation(network(4, 2, (8, 8)), cross_entropy_loss, [rows], validation=0.2)
+    whole = fit(federation, METHOD, rounds=12)
+    for rounds in (2, 7):
+        list(train_resumably(tmp_path, federation, METHOD, rounds=rounds))
+    *_, last = train_resumably(tmp_path, federation, METHOD, rounds=12)
+    assert torch.equal(last.members, whole.members)
+    assert torch.equal(last.progress.state.parameters, whole.progress.state.parameters)
+
+
+def test_where_effects_are_straight_lines_the_network_is_as_good_as_they_are() -> None:
+    """50 columns, 900 records: without the start, the network is far above the linear model."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 50))
+    y = (x @ np.linspace(1.0, 0.0, 50) + rng.logistic(size=4000) > 0).astype(np.int64)
+    group = rng.integers(2, size=4000)
+    some, others = slice(0, 1000), slice(1000, None)
+    rows = tuple(torch.from_numpy(part[some]) for part in (x, y, group))
+    tested = torch.from_numpy(x[others]), torch.from_numpy(y[others])
+    models = {
+        "linear": fit(
+            Simulation(linear(50, 2).double(), cross_entropy_loss, [rows], ridge=1e-4),
+            FedMinMaxFast(keep_share=0.5),
+            rounds=20,
+        ).model()
+    }
+    for start in (False, True):
+        federation = Simulation(
+            network(50, 2, (32, 32)), cross_entropy_loss, [rows], validation=0.1
+        )
+        method = FedMinMaxFast(keep_share=0.5, linear_start=start)
+        models[str(start)] = fit(federation, method, rounds=100, patience=20).model()
+    with torch.no_grad():
+        risks = {
+            name: float(cross_entropy_loss(model(tested[0]), tested[1]).mean())
+            for name, model in models.items()
+        }
+    assert risks["True"] < 1.01 * risks["linear"]
+    assert risks["False"] > 1.05 * risks["linear"]
