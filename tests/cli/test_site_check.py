@@ -159,3 +159,16 @@ def test_a_site_sees_that_what_leaves_is_masked(tmp_path: Path, capsys: Capture)
     shown = capsys.readouterr().out
     assert "the server learns only totals over at least 3 sites." in shown
     assert "by itself" not in shown
+
+
+def test_a_site_sees_what_it_discloses_to_agree_on_categories(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    create(tmp_path)
+    config = write_tables(tmp_path)
+    config.write_text(config.read_text().replace('categories = ["a", "b", "c"]\n', ""))
+    capsys.readouterr()
+    assert check(tmp_path, config=config) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "to agree on the categories of ward: how many training rows have each of 4 x" in said
+    assert "as text and without masks, which values with at least 10 rows over all sites" in said

@@ -219,6 +219,17 @@ def test_a_column_without_common_values_is_dropped_with_a_note(tmp_path: Path) -
     assert tables.encoding.schema.feature_columns == ("age",)
 
 
+def test_a_linear_model_of_many_codes_is_said_to_take_long(tmp_path: Path) -> None:
+    codes = [f"code {number}" for number in range(1_100)] * MINIMUM_ROWS
+    both = {"sex": ["f", "m"] * 5_500, "y": [0, 0, 1, 1] * 2_750}
+    pl.DataFrame({"job": codes, "age": range(11_000), **both}).write_csv(tmp_path / "s0.csv")
+    notes = load(tmp_path, held_out=0.0, sites=1).notes
+    assert 'kind = "additive" in [model] takes a fraction of that' in " ".join(notes)
+    path = tmp_path / "fedminmax.toml"
+    path.write_text(path.read_text().replace('"logistic"', '"additive"'))
+    assert "takes a fraction" not in " ".join(load_federated_tables(read_config(path)).notes)
+
+
 def test_numbers_at_one_site_and_words_at_another_are_refused(tmp_path: Path) -> None:
     write_sites(tmp_path)
     frame = pl.read_csv(tmp_path / "s0.csv")

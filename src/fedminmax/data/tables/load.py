@@ -47,6 +47,9 @@ from fedminmax.data.tables.odd_rows import shown_here, without_rows
 from fedminmax.data.tables.site_summary import SiteSummary, summarise
 from fedminmax.data.tables.sources import ListedRows, OwnedRows, SourceRows, hold_out, read_source
 
+# Beyond this, second-order rounds of a linear model take minutes.
+MAX_USUAL_COLUMNS = 1_000
+
 
 def size_warnings(
     encoding: Encoding, train: Mapping[GroupKey, int], test: Mapping[GroupKey, int]
@@ -214,6 +217,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
             *_unused_note(files, config),
             *_encoding_notes(encoding, total),
             *dropped_notes(config.schema, schema),
+            *_width_note(encoding, config),
             *absence_note(encoding, summaries),
             *small_group_remarks(encoding, total.group_counts),
             *_left_out_note([*training, *tested]),
@@ -352,6 +356,22 @@ def _encoding_notes(encoding: Encoding, total: SiteSummary) -> list[str]:
     absent = [name for label, name in enumerate(classes) if label not in total.class_counts]
     notes = [f"feature '{column}' is constant in training: dropped" for column in encoding.dropped]
     return notes + [f"class '{name}' has no training row" for name in absent]
+
+
+def _width_note(encoding: Encoding, config: TableConfig) -> list[str]:
+    """Say that a model with a column for every code takes long, and which one does not."""
+    widths = {f.column: len(f.categories) for f in encoding.schema.features if f.categories}
+    columns = len(encoding.names)
+    # A guarantee of privacy needs one of these models.
+    other_kind = encoding.is_additive or config.model.hidden or config.privacy is not None
+    if other_kind or columns <= MAX_USUAL_COLUMNS or not widths:
+        return []
+    widest = max(widths, key=lambda column: widths[column])
+    note = (
+        f"a row has {columns:,} columns, '{widest}' alone {widths[widest]:,}, and training takes "
+        'long; kind = "additive" in [model] takes a fraction of that'
+    )
+    return [note]
 
 
 def _left_out_note(parts: Sequence[OwnedRows]) -> list[str]:
