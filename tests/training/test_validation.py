@@ -53,6 +53,36 @@ def last(federation: Simulation, rounds: int, **words: Any) -> Round[Any]:
     return done
 
 
+def test_a_few_records_that_only_get_worse_do_not_choose_the_round() -> None:
+    """64 odd records of one group have the highest risk in every round, which only rises.
+
+    The worst of all groups would choose the start; everybody else gains until theta is 0.9.
+    """
+    odd, others = [[-3.0]] * 64, [[0.9]] * ROWS
+    federation = Simulation(
+        Point([0.0]),
+        half_squared_distance,
+        [points([[[1.0]] * 3 for _ in range(3)])],
+        validation=[points([others, others, odd])],
+    )
+    expected = int(np.argmin([abs(model_after(t) - 0.9) for t in range(41)]))
+    done = last(federation, 40)
+    assert done.chosen is not None
+    assert done.chosen.round == expected > 0
+
+
+def test_with_a_share_kept_the_mean_helps_to_choose_the_round() -> None:
+    """The worst of three groups of one size would choose theta = 0.55; here it is 0.62."""
+    means = np.array([0.2, 0.9, 0.9])
+    risks = np.array([(model_after(t) - means) ** 2 / 2 for t in range(31)])
+    objective = 0.1 * risks.max(axis=1) + 0.9 * risks.mean(axis=1)
+    method = FedMinMax(learning_rate=RATE, adversary_rate=0.3, keep_share=0.9)
+    *_, done = train(overfitting(*means), method, rounds=30)
+    assert done.chosen is not None
+    assert done.chosen.round == int(objective.argmin()) != int(risks.max(axis=1).argmin())
+    assert done.chosen.risk == pytest.approx(float(objective.min()), rel=1e-12)
+
+
 def test_the_best_round_of_a_run_that_overfits() -> None:
     """The worst group's risk is max_a (theta - m_a)^2 / 2, lowest at the middle of the means."""
     means = (0.4, 0.62)
