@@ -36,6 +36,8 @@ from fedminmax.core.examples import Examples, concatenate
 from fedminmax.core.linear_structure import LinearStructure
 
 MAX_ROUNDS = 10
+# Smoothing without and with pairs, and the sums that pairs are chosen from.
+MAX_QUESTIONS = 2 * MAX_ROUNDS + 1
 CELLS = 12
 # Pairs of more columns than this are not all tried: those with the largest effects are.
 MAX_COLUMNS_OF_PAIRS = 20

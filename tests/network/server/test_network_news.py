@@ -19,7 +19,8 @@ from fedminmax.network.server.news import (
     news_as_json,
     news_from_json,
 )
-from fedminmax.network.server.run import NOTICE_FILE, run_folder, run_plan
+from fedminmax.network.server.remote import NOTICE_FILE
+from fedminmax.network.server.run import run_folder, run_plan
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from tests.complaints import complaint_of
 from tests.network.network_problem import DirectTransport, plan_of, write_tables

@@ -356,6 +356,11 @@ def _is_scale(feature: EncodedQuantity) -> bool:
     return finite and (feature.deviation > 0 or not feature.varies)
 
 
+def longer_lengths(lengths: RowLengths, before: int, now: int) -> RowLengths:
+    """Return the lengths of coded rows with another number of blocks."""
+    return replace(lengths, rows=lengths.rows * math.sqrt((now + 1.0) / (before + 1.0)))
+
+
 def row_lengths(summary: SiteSummary, encoding: Encoding) -> RowLengths:
     """Return the roots of the sums over rows of |x|^2, a 1 appended to x, and of y^2."""
     # Of codes, one per block is 1 and all others are 0.

@@ -20,6 +20,7 @@ site's numbers, whose noise is only a share.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any
@@ -29,6 +30,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from torch import Tensor
 
 from fedminmax.config.schema import Schema
+from fedminmax.core.additive.model import Pair
 from fedminmax.core.bounds import RowLengths, row_limits_at
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import LOSSES_BY_NAME
@@ -193,6 +195,14 @@ class Layouts:
         """Return the sections of sums for a proof."""
         prover = prover_for(linear_structure_of(self.task), self._groups)
         return reply_layout(prover, order, self._everyone(order), len(self.plan.sites))
+
+    def smoothing(self, method: AnyMethod[Any], order: Order, pairs: Sequence[Pair]) -> Layout:
+        """Return the sections of sums for an additive model's smoothing and pairs."""
+        encoding = replace(self.encoding, pairs=tuple(pairs))
+        length = math.sqrt(2**self.sizes.rows * (len(encoding.blocks) + 1.0))
+        sizes = replace(self.sizes, length=_bits(length))
+        staged = replace(self, encoding=encoding, sizes=sizes)
+        return reply_layout(method, order, staged._everyone(order), len(self.plan.sites))
 
     def validation(self, order: Order) -> Layout:
         """Return the sections of losses on validation rows."""

@@ -41,6 +41,7 @@ from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agree_bins import agree_on_bins
+from fedminmax.network.server.agree_class import agree_on_class, with_class
 from fedminmax.network.server.agree_values import agree_on_values
 from fedminmax.network.server.agreement import (
     AGREEMENT_FILE,
@@ -49,6 +50,7 @@ from fedminmax.network.server.agreement import (
     read_agreement,
     write_agreement,
 )
+from fedminmax.network.server.remote import NOTICE_FILE
 from fedminmax.network.server.sites import Sites
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan, max_rows_set_aside, task_of
@@ -77,10 +79,16 @@ def agree(plan: NetworkPlan, sites: Sites, folder: Path) -> Agreement:
             summaries[site] = summary
     agreed = read_agreement(folder / AGREEMENT_FILE)
     encoding = rule.encoding(summaries, refused) if agreed is None else agreed.encoding
-    counted = sites.encode(encoding, tuple(summaries))
+    begin = None if agreed is None else agreed.start_parameters
+    counted = sites.encode(encoding, tuple(summaries), begin)
     refused |= counted.reasons
     if agreed is None:
         agreed = rule.agree(encoding, summaries, counted.records, refused)
+        if encoding.is_additive:
+            plain = replace(rule.agreement(plan, agreed, counted.records), refused=refused)
+            agreed = with_class(agreed, agree_on_class(plain, sites, folder / NOTICE_FILE), plan)
+            counted = sites.encode(agreed.encoding, tuple(agreed.counts), agreed.start_parameters)
+            refused |= counted.reasons
         write_agreement(folder / AGREEMENT_FILE, agreed)
         senders: Sequence[str] = tuple(agreed.counts)
     else:
@@ -142,7 +150,7 @@ class ExactCensus:
         train = _drop_mismatches(train, summed, "counts other groups than its summary had", refused)
         lengths = {site: row_lengths(summaries[site], encoding) for site in train}
         rate = None
-        if needs_learning_rate(plan.runs):
+        if needs_learning_rate(plan.runs) and not encoding.is_additive:
             rate, more = agree_on_rate(plan, encoding, train, lengths, self._sites)
             refused |= more
             train = {site: line for site, line in train.items() if site not in more}
@@ -188,6 +196,7 @@ class ExactCensus:
             row_lengths=lengths,
             validation_rows=agreed.validation_rows(plan.senders),
             group_curvature=group_curvature,
+            start=agreed.start_parameters,
         )
 
 

@@ -7,7 +7,7 @@ even if a site is absent at that time.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +21,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
 from fedminmax.core.messages import Census
 from fedminmax.core.task import Task
+from fedminmax.core.workspace import model_with
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
 from fedminmax.network.wire.plan import NetworkPlan, task_of
 
@@ -33,7 +34,7 @@ class Agreed:
     """What is stored: encoding, rows by site and group, and the learning rate if it was open.
 
     ``lengths`` limit what sites can reply. ``validation`` are rows by site and group that are set
-    aside to choose the round.
+    aside to choose the round. ``start`` are the parameters that an additive model starts from.
     """
 
     encoding: Encoding
@@ -41,6 +42,12 @@ class Agreed:
     learning_rate: str | None
     lengths: Mapping[str, RowLengths] = field(default_factory=dict)
     validation: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    start: Sequence[float] = ()
+
+    @property
+    def start_parameters(self) -> Tensor | None:
+        """The parameters that an additive model starts from; None for other models."""
+        return torch.tensor(self.start, dtype=torch.float64) if self.start else None
 
     def validation_rows(self, sites: Sequence[str]) -> Tensor:
         """Return validation rows by site and group; no lines if none are set aside."""
@@ -77,11 +84,15 @@ class Agreement:
     validation_rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     group_curvature: Tensor | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
+    start: Tensor | None = None
 
     @cached_property
     def task(self) -> Task:
         """The model at its start, and the loss."""
-        return task_of(self.plan, self.encoding)
+        task = task_of(self.plan, self.encoding)
+        if self.start is None:
+            return task
+        return replace(task, model=model_with(task, self.start))
 
 
 def read_agreement(path: Path) -> Agreed | None:
@@ -98,8 +109,10 @@ def read_agreement(path: Path) -> Agreed | None:
         validation = rows.validate_python(content["validation"])
         lines = [*counts.values(), *validation.values()]
         whole = all(len(own) == len(encoding.groups) for own in lines) and counts
-        if whole and (rate is None or 0 < float(rate) < math.inf):
-            return Agreed(encoding, counts, rate, lengths, validation)
+        start = TypeAdapter(list[float]).validate_python(content["start"])
+        numbers = encoding.outputs * (len(encoding.names) + 1) if encoding.stage else 0
+        if whole and len(start) == numbers and (rate is None or 0 < float(rate) < math.inf):
+            return Agreed(encoding, counts, rate, lengths, validation, start)
     except (ValueError, KeyError, TypeError, InputError) as error:
         raise InputError(f"{path} is damaged; start a new run") from error
     raise InputError(f"{path} is damaged; start a new run")
@@ -113,5 +126,6 @@ def write_agreement(path: Path, agreed: Agreed) -> None:
         "learning_rate": agreed.learning_rate,
         "row_lengths": {site: asdict(own) for site, own in agreed.lengths.items()},
         "validation": agreed.validation,
+        "start": list(agreed.start),
     }
     write_json(path, content)

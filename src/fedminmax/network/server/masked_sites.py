@@ -33,7 +33,7 @@ from fedminmax.network.secure.totals import (
 )
 from fedminmax.network.server.agree_values import names_of_all
 from fedminmax.network.server.masked_asking import MaskedAsking
-from fedminmax.network.server.sites import Received, Reply, SentOrder
+from fedminmax.network.server.sites import Received, Reply, SentOrder, stage_of
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.grids import grids_to_bytes
@@ -111,17 +111,20 @@ class MaskedSites(MaskedAsking):
 
         return self._try(counts, senders)
 
-    def encode(self, encoding: Encoding, senders: Sequence[str]) -> Received[Tensor]:
+    def encode(
+        self, encoding: Encoding, senders: Sequence[str], start: Tensor | None = None
+    ) -> Received[Tensor]:
         """Let all sites encode; the counts are asked for once in a run."""
-        return self._try(lambda: self._encode(encoding), senders)
+        return self._try(lambda: self._encode(encoding, start), senders)
 
-    def _encode(self, encoding: Encoding) -> Tensor:
+    def _encode(self, encoding: Encoding, start: Tensor | None) -> Tensor:
         exact, summary = self._plan.privacy is None, self._summary()
         # Under a privacy guarantee the lengths of rows are not needed.
         lengths = row_lengths(summary, encoding) if exact else RowLengths(0.0)
         sizes = Sizes.of(summary.rows, lengths)
         content, told = encoding_as_json(encoding).encode(), sizes_to_bytes(sizes)
-        self._tell(Endpoint.ENCODE, {"encoding": content, "sizes": told, "stage": encoding.stage})
+        payload = {"encoding": content, "sizes": told, **stage_of(encoding, start)}
+        self._tell(Endpoint.ENCODE, payload)
         self._agreed = replace(self._agreed, encoding=content, sizes=told)
         self._layouts = layouts = Layouts(self._plan, encoding, sizes)
         if not self._memory.kept.counts:
@@ -162,9 +165,12 @@ class MaskedSites(MaskedAsking):
 
     def _ask(self, sent: SentOrder) -> tuple[Reply, MaskedTotal]:
         order, layouts = sent.order, self._found_layouts()
-        layout = layouts.proof(order) if sent.proves else layouts.round(sent.method, order)
+        if sent.pairs is not None:
+            layout = layouts.smoothing(sent.method, order, sent.pairs)
+        else:
+            layout = layouts.proof(order) if sent.proves else layouts.round(sent.method, order)
         question = Question(sent.endpoint, sent.run, order.key.round, order.phase)
-        total = self._total_of_a_round(question, layout, sent.payload, sent.message)
+        total = self._total_of_a_round(question, layout, sent.payload, sent.content)
         if self._plan.privacy is None:
             sums = replace(sums_of(total.values), rounding=total.rounding)
         else:
@@ -179,7 +185,7 @@ class MaskedSites(MaskedAsking):
 
         def losses() -> tuple[LossSums, MaskedTotal]:
             layout = self._found_layouts().validation(sent.order)
-            total = self._total_of_a_round(question, layout, sent.payload, sent.message)
+            total = self._total_of_a_round(question, layout, sent.payload, sent.content)
             return losses_of(total.values), total
 
         return self._try_total(number, losses, senders)

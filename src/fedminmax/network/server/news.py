@@ -11,7 +11,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
 from fedminmax.network.server.log import LiveRound, read_last_rounds
-from fedminmax.network.server.run import NOTICE_FILE, run_folder
+from fedminmax.network.server.remote import NOTICE_FILE
+from fedminmax.network.server.run import run_folder
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 

@@ -24,12 +24,17 @@ from fedminmax.network.server.replies import CheckedSums, ReplyChecker
 from fedminmax.network.server.sites import SentOrder, Sites
 from fedminmax.network.wire.checks import too_large
 from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.pairs import Pairs
 from fedminmax.training.per_site import NOTHING, add_up
 from fedminmax.training.protocol import Replies
 
 SECONDS_BETWEEN_TRIES = 5.0
 # A site may fail now and then, but honest replies never exceed limits that hold for every table.
 MAX_INVALID_REPLIES = 10
+
+
+# What the run waits for, while it waits.
+NOTICE_FILE = "notice.txt"
 
 
 class TooFewSitesError(RuntimeError):
@@ -46,6 +51,7 @@ class RemoteFederation:
         notice: a file that says what the run waits for, while it waits.
         pause: waits between tries when too few sites answer.
         proves: whether its rounds are those of the proof that follows the run.
+        pairs: those of the question that smoothing is chosen from; None for rounds of a run.
     """
 
     def __init__(
@@ -57,13 +63,14 @@ class RemoteFederation:
         pause: Callable[[float], None] = time.sleep,
         *,
         proves: bool = False,
+        pairs: Pairs | None = None,
     ) -> None:
         self._agreement = agreement
         self._sites = sites
         self._run = run
         self._notice = notice
         self._pause = pause
-        self._proves = proves
+        self._proves, self._pairs = proves, pairs
         self._task, self._group_names = agreement.task, agreement.encoding.group_names
         self._checker = ReplyChecker(agreement)
         self._false: Counter[str] = Counter()
@@ -157,7 +164,8 @@ class RemoteFederation:
             self.census,
             row_limits_at(self._task, order.parameters),
             proves=self._proves,
-            validates=set_aside and order.phase == 0 and not self._proves,
+            validates=set_aside and order.phase == 0 and not self._proves and self._pairs is None,
+            pairs=self._pairs,
         )
 
     def _replies(

@@ -32,7 +32,7 @@ from fedminmax.network.server.disk import (
 from fedminmax.network.server.log import read_last_rounds, with_notes
 from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.measure import measure, read_tensors, write_measured, write_tensors
-from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
+from fedminmax.network.server.remote import NOTICE_FILE, RemoteFederation, TooFewSitesError
 from fedminmax.network.server.sites import PlainSites, Sites
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.network.wire.transport import Transport
@@ -53,8 +53,6 @@ MEMBERS_FILE = "members.safetensors"
 VALIDATION_FILE = "validation.json"
 PROOF_FILE = "proof.json"
 ADVICE = "resume the run, which brings it again"
-# What the run waits for, while it waits.
-NOTICE_FILE = "notice.txt"
 # Checkpoints may take this share of the time; for a large model they are every few seconds.
 SAVING_SHARE = 0.04
 

@@ -37,6 +37,7 @@ from fedminmax.network.wire.messages import (
     sums_from_bytes,
     vector_to_bytes,
 )
+from fedminmax.network.wire.pairs import Pairs, pairs_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.summary import summary_from_bytes
 from fedminmax.network.wire.transport import Transport, gather
@@ -88,7 +89,8 @@ class SentOrder:
     """An order for one of the plan's runs: of a round, or of the proof that follows the run.
 
     ``limits`` are what one row can do at its model. With ``validates`` replies have the losses on
-    validation rows.
+    validation rows. With ``pairs``, of an additive model's columns, the order is not one of a run,
+    but asks for sums that smoothing is chosen from.
     """
 
     run: int
@@ -99,6 +101,7 @@ class SentOrder:
     _: KW_ONLY
     proves: bool = False
     validates: bool = False
+    pairs: Pairs | None = None
 
     @cached_property
     def message(self) -> bytes:
@@ -108,12 +111,27 @@ class SentOrder:
     @property
     def endpoint(self) -> Endpoint:
         """What is asked of a site."""
+        if self.pairs is not None:
+            return Endpoint.SMOOTH
         return Endpoint.CERTIFY if self.proves else Endpoint.ANSWER
+
+    @property
+    def content(self) -> bytes:
+        """What masks depend on."""
+        return self.message if self.pairs is None else self.message + pairs_to_bytes(self.pairs)
 
     @property
     def payload(self) -> dict[str, object]:
         """What a site gets."""
+        if self.pairs is not None:
+            return {"order": self.message, "pairs": pairs_to_bytes(self.pairs)}
         return {"run": self.run, "order": self.message}
+
+
+def stage_of(encoding: Encoding, start: Tensor | None) -> dict[str, object]:
+    """Return what sites get besides an encoding: its stage, and where an additive model starts."""
+    begin = {} if start is None else {"start": vector_to_bytes(start)}
+    return {"stage": encoding.stage, **begin}
 
 
 class Sites(Protocol):
@@ -143,9 +161,12 @@ class Sites(Protocol):
         """Return counts of values in the cells of the last refinement of grids, in turn."""
         ...
 
-    def encode(self, encoding: Encoding, senders: Sequence[str]) -> Received[Tensor]:
+    def encode(
+        self, encoding: Encoding, senders: Sequence[str], start: Tensor | None = None
+    ) -> Received[Tensor]:
         """Send the encoding, and return rows by group; noisy sums under a privacy guarantee.
 
+        An additive model has a ``start`` besides, once its smoothing is chosen.
         Where rows are set aside for validation, their counts follow those of the training rows.
         """
         ...
@@ -249,13 +270,15 @@ class PlainSites:
             lambda message, site: counts_from_bytes(message, numbers, site),
         )
 
-    def encode(self, encoding: Encoding, senders: Sequence[str]) -> Received[Tensor]:
+    def encode(
+        self, encoding: Encoding, senders: Sequence[str], start: Tensor | None = None
+    ) -> Received[Tensor]:
         """Send the encoding, and return rows by group."""
         numbers = len(encoding.groups) * (2 if self._plan.validation else 1)
         return self._ask_all(
             senders,
             Endpoint.ENCODE,
-            {"encoding": encoding_as_json(encoding).encode(), "stage": encoding.stage},
+            {"encoding": encoding_as_json(encoding).encode(), **stage_of(encoding, start)},
             lambda message, site: counts_from_bytes(message, numbers, site),
         )
 

@@ -16,11 +16,17 @@ from torch import Tensor
 from fedminmax.config.planned_runs import needs_learning_rate, with_rate
 from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
 from fedminmax.data.tables.agree import Grids, count_grids
-from fedminmax.data.tables.encoding import encoding_from_json
+from fedminmax.data.tables.encoding import encoding_from_json, longer_lengths
 from fedminmax.methods.method import AnyMethod, lets_sites_keep
 from fedminmax.network.secure.layouts import Layouts, cells_layout, sizes_from_bytes
 from fedminmax.network.secure.messages import Ask, UnmaskAsk
-from fedminmax.network.site.encoded_site import EncodedSite, encode_site, list_rows
+from fedminmax.network.site.encoded_site import (
+    EncodedSite,
+    encode_site,
+    list_rows,
+    reply_to,
+    started_at,
+)
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import (
     SiteRows,
@@ -45,10 +51,12 @@ from fedminmax.network.site.sender import (
     Asked,
     Credentials,
     MaskedSender,
+    check_before_masking,
     encode_for_masks,
     new_sender,
 )
 from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.site.smoothing import read_smoothing_question
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.grids import grids_from_bytes
@@ -60,6 +68,7 @@ from fedminmax.network.wire.plan_checks import MAX_PLAN_BYTES, plan_from_bytes
 from fedminmax.network.wire.sections import (
     Sections,
     sections_of_summary,
+    sections_of_sums,
 )
 from fedminmax.network.wire.summary import summary_to_bytes
 
@@ -215,11 +224,14 @@ class AgreeingSite:
         asked = Asked(question, bytes_of(grids), ask)
         return job.sender.send_early(asked, counts, cells_layout(came))
 
-    def encode(self, encoding: object, sizes: object = b"", stage: object = 0) -> bytes:
+    def encode(
+        self, encoding: object, sizes: object = b"", stage: object = 0, start: object = b""
+    ) -> bytes:
         """Encode the rows as all sites do, and return the counts by group.
 
         ``sizes`` are those of all sites' rows, where sums are masked. The encoding of an additive
-        model comes a second time, as ``stage`` 1, with smoothing and pairs.
+        model comes a second time, as ``stage`` 1, with smoothing and pairs, and with the model that
+        training starts from.
         """
         job = self._job("an encoding")
         content = checked_bytes(encoding, MAX_PLAN_BYTES, SERVER)
@@ -230,20 +242,43 @@ class AgreeingSite:
         all_sizes = sizes_from_bytes(told, SERVER) if self.is_masked else None
         question = Question(Endpoint.ENCODE, round=agreed.stage)
         check_stage(question, stage)
-        self.journal.allow(question, content, told)
+        begin = checked_bytes(start, MAX_PLAN_BYTES, SERVER)
+        self.journal.allow(question, content, told, begin)
         disclosed = rows_to_measure(job.rows.held_out, agreed.group_numbers, self._settings)
         rows = SiteRows(job.rows.train, disclosed, validation=job.rows.validation)
         list_rows(self._folder, rows, job.plan, self._settings.owner or self._name)
         if all_sizes is None:
-            encoded_site = encode_site(job.plan, rows, agreed, self._name)
+            encoded_site = started_at(
+                encode_site(job.plan, rows, agreed, self._name), begin, SERVER
+            )
             self._encoded_site = encoded_site
             counts = {"counts": encoded_site.counts}
             return job.sender.send(Asked(question), lambda: counts, Layouts.counts)
         encoded = encode_for_masks(job.plan, rows, agreed, self._name, job.summary)
-        self._encoded_site, self._lengths = encoded.site, encoded.lengths
+        self._encoded_site = started_at(encoded.site, begin, SERVER)
+        self._lengths = encoded.lengths
         layouts = Layouts(job.plan, agreed, all_sizes)
         self._masks().agree(layouts, content, told, encoded.failure)
         return b""
+
+    def smooth(self, order: object, pairs: object, ask: Ask | None = None) -> bytes:
+        """Return sums of the plain mean fit, from which smoothing and pairs are chosen."""
+        job, encoded_site = self._ready("a question about smoothing")
+        came = read_smoothing_question(order, pairs, encoded_site, SERVER)
+        self.journal.allow(came.question, *content_of(came.order.parameters), bytes_of(pairs))
+
+        def sections() -> Sections:
+            reply = reply_to(came.method, came.order, came.site)
+            if self.is_masked:
+                blocks = len(encoded_site.encoding.blocks), len(came.site.encoding.blocks)
+                lengths = longer_lengths(self._lengths, *blocks)
+                check_before_masking(came.method, came.order, reply, came.site, lengths)
+            return sections_of_sums(reply)
+
+        asked = Asked(came.question, bytes_of(order) + bytes_of(pairs), ask)
+        return job.sender.send(
+            asked, sections, lambda layouts: layouts.smoothing(came.method, came.order, came.pairs)
+        )
 
     def curvature(self, directions: object, ask: Ask | None = None) -> bytes:
         """Return each group's sum of x (x . v) for its own direction v, for power iteration."""

@@ -160,6 +160,13 @@ def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str
     )
 
 
+def started_at(encoded_site: EncodedSite, start: bytes, sender: str) -> EncodedSite:
+    """Return the site with another model that training starts from, if one came."""
+    if not start:
+        return encoded_site
+    return replace(encoded_site, start=vector_from_bytes(start, encoded_site.start, sender))
+
+
 def _within_reach(rows: ParsedRows, encoding: Encoding) -> ParsedRows:
     """Return the rows with numbers cut off MAX_DEVIATIONS from the mean.
 

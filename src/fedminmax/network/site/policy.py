@@ -36,6 +36,7 @@ from fedminmax.network.site.settings import SiteSettings, SmallGroups
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Question
 from fedminmax.network.wire.plan import NetworkPlan, digest_of, threshold_for
+from fedminmax.training.additive_class import MAX_QUESTIONS
 from fedminmax.training.certify import MAX_ROUNDS
 
 # A masked total takes the question itself, and a call to unmask the answers.
@@ -299,8 +300,8 @@ def planned_questions(plan: NetworkPlan) -> int:
     totals += MAX_ROUNDS * plan.certify + 1
     others = 2
     if plan.model.is_additive:
-        # Counts in cells; a second encoding has smoothing and pairs.
-        totals, others = totals + 1 + REFINEMENTS, others + 1
+        # Counts in cells, then sums for smoothing and pairs, which a second encoding has.
+        totals, others = totals + 1 + REFINEMENTS + MAX_QUESTIONS, others + 1
     if plan.schema.open_columns:
         # Counts by bucket, then names, and the agreed lists.
         totals, others = totals + 1, others + 2

@@ -26,6 +26,7 @@ class Endpoint(StrEnum):
     SUMMARISE = "summarise"
     COUNT_CELLS = "count_cells"
     ENCODE = "encode"
+    SMOOTH = "smooth"
     COUNT_ROWS = "count_rows"
     CURVATURE = "curvature"
     TAKE_RATE = "take_rate"
@@ -47,7 +48,8 @@ ARGUMENTS: Mapping[Endpoint, frozenset[str]] = {
     Endpoint.TAKE_VALUES: frozenset({"totals", "values"}),
     Endpoint.SUMMARISE: frozenset(),
     Endpoint.COUNT_CELLS: frozenset({"grids", "stage"}),
-    Endpoint.ENCODE: frozenset({"encoding", "sizes", "stage"}),
+    Endpoint.ENCODE: frozenset({"encoding", "sizes", "stage", "start"}),
+    Endpoint.SMOOTH: frozenset({"order", "pairs"}),
     Endpoint.COUNT_ROWS: frozenset(),
     Endpoint.CURVATURE: frozenset({"directions"}),
     Endpoint.TAKE_RATE: frozenset({"rate"}),
@@ -66,6 +68,7 @@ WITH_NUMBERS = frozenset(
         Endpoint.SUMMARISE,
         Endpoint.COUNT_CELLS,
         Endpoint.COUNT_ROWS,
+        Endpoint.SMOOTH,
         Endpoint.CURVATURE,
         Endpoint.ANSWER,
         Endpoint.VALIDATE,

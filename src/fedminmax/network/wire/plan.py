@@ -15,7 +15,7 @@ from fedminmax.config.planned_runs import PlannedRun, planned_runs
 from fedminmax.config.read import TableConfig
 from fedminmax.config.schema import Schema
 from fedminmax.config.sections import ModelSection
-from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.losses import LOSSES_BY_NAME, cross_entropy_loss
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
@@ -178,7 +178,10 @@ def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:
         model = initial_model(encoding, plan.model.hidden, plan.model.ridge)
     if not encoding.is_additive:
         model = model.to(plan.precision.dtype)
-    return Task(model, LOSSES_BY_NAME[plan.model.loss], plan.model.ridge)
+    # Smoothing is chosen by likelihood, whatever is trained afterwards.
+    chooses = encoding.is_additive and not encoding.stage and encoding.outputs > 1
+    loss = cross_entropy_loss if chooses else LOSSES_BY_NAME[plan.model.loss]
+    return Task(model, loss, plan.model.ridge)
 
 
 def plan_of_config(

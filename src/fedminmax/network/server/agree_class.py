@@ -1,0 +1,106 @@
+"""How sites agree on an additive model's smoothing and pairs: rounds of the plain mean fit.
+
+The totals are those of the pooled rows, and so are the choices (``training.additive_class``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedminmax.config.planned_runs import needs_learning_rate
+from fedminmax.core.additive.model import AdditiveModel, Pair
+from fedminmax.core.bounds import rate_for_eigenvalue, rounded_rate
+from fedminmax.core.linear_structure import linear_structure_of
+from fedminmax.core.messages import Order, RoundKey, Sums
+from fedminmax.data.tables.encoding import longer_lengths, with_smoothing
+from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.shared.replies import NO_WEIGHTS
+from fedminmax.network.server.agreement import Agreed, Agreement
+from fedminmax.network.server.remote import RemoteFederation
+from fedminmax.network.server.sites import Sites
+from fedminmax.network.wire.plan import NetworkPlan, task_of
+from fedminmax.training.additive_class import (
+    AdditiveClass,
+    ClassQuestion,
+    ClassTotals,
+    class_rounds,
+    class_structure,
+)
+from fedminmax.training.cell_sums import MEAN_FIT, CellSums
+
+
+def agree_on_class(agreement: Agreement, sites: Sites, notice: Path) -> AdditiveClass:
+    """Ask for the sums of the mean fit; ``agreement`` has the encoding without smoothing."""
+    plan, encoding = agreement.plan, agreement.encoding
+    rounds = class_rounds(
+        class_structure(encoding.outputs, encoding.blocks, plan.model.ridge),
+        encoding.blocks,
+        encoding.records,
+        max_pairs=plan.model.pairs,
+        smoothness=plan.model.smoothness,
+    )
+    try:
+        question, number = next(rounds), 1
+        while True:
+            total = _total(agreement, sites, question, number, notice)
+            totals = ClassTotals(float(total.group_loss.sum()), total.step, total.statistics)
+            question, number = rounds.send(totals), number + 1
+    except StopIteration as finished:
+        chosen: AdditiveClass = finished.value
+        return chosen
+
+
+def with_class(agreed: Agreed, chosen: AdditiveClass, plan: NetworkPlan) -> Agreed:
+    """Return what is agreed with the chosen smoothing and pairs, and where training starts."""
+    values = [block.smoothing for block in chosen.blocks]
+    encoding = with_smoothing(agreed.encoding, values, chosen.pairs)
+    before, now = len(agreed.encoding.blocks), len(encoding.blocks)
+    task = task_of(plan, encoding)
+    if isinstance(task.model, AdditiveModel):
+        task.model.load_effects(chosen.effects, chosen.intercepts)
+    rate = None
+    if needs_learning_rate(plan.runs):
+        # No coded row with its 1 is longer than this.
+        rate = rounded_rate(
+            rate_for_eigenvalue(task.loss, now + 1.0, linear=True, ridge=task.ridge)
+        )
+    return replace(
+        agreed,
+        encoding=encoding,
+        learning_rate=rate,
+        lengths={site: longer_lengths(own, before, now) for site, own in agreed.lengths.items()},
+        start=task.initial_parameters.tolist(),
+    )
+
+
+def _total(
+    agreement: Agreement, sites: Sites, question: ClassQuestion, number: int, notice: Path
+) -> Sums:
+    staged = with_pairs(agreement, question.pairs)
+    federation = RemoteFederation(staged, sites, 0, notice, pairs=question.pairs)
+    weights = NO_WEIGHTS if question.cells else torch.ones(1, dtype=torch.float64)
+    key = RoundKey(agreement.plan.seed, number)
+    order = Order(key, question.parameters, weights, phase=int(question.cells))
+    method: AnyMethod[Any] = CellSums() if question.cells else MEAN_FIT
+    return federation.ask(method, order, staged.census.occupied).total
+
+
+def with_pairs(agreement: Agreement, pairs: Sequence[Pair]) -> Agreement:
+    """Return the agreement for rows that have the codes of these pairs, too."""
+    encoding = replace(agreement.encoding, pairs=tuple(pairs))
+    lengths = tuple(
+        longer_lengths(own, len(agreement.encoding.blocks), len(encoding.blocks))
+        for own in agreement.row_lengths
+    )
+    census = agreement.census
+    linear = linear_structure_of(task_of(agreement.plan, encoding))
+    rows = (len(encoding.blocks) + 1.0) * census.counts.sum(dim=0).double()
+    return replace(
+        agreement,
+        encoding=encoding,
+        census=replace(census, linear=linear, row_lengths=rows.sqrt()),
+        row_lengths=lengths,
+    )
