@@ -8,7 +8,7 @@ that determines their numbers, apart from the method.
 import hashlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,20 @@ from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workers import usable_device
 from fedminmax.data.tables.census import CensusFile
-from fedminmax.data.tables.encoding import encoding_as_json, with_smoothing
+from fedminmax.data.tables.encoding import encoding_as_json
 from fedminmax.data.tables.initial_model import initial_model
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
-from fedminmax.data.tables.plain_fit import plain_fit
 from fedminmax.findings.records import MethodOfRun, Results, ValidationOfRun
 from fedminmax.methods.card import MethodCard, goal_of
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod
 from fedminmax.runs.folder import BASELINE_FOLDER, finished_results, read_results
-from fedminmax.training.additive_class import AdditiveClass, choose_class, class_structure
+from fedminmax.training.additive_class import (
+    AdditiveClass,
+    choose_class,
+    class_structure,
+)
+from fedminmax.training.class_encoding import encoding_of_class
 from fedminmax.training.round_record import RoundRecord
 from fedminmax.training.simulation import Simulation
 
@@ -179,10 +183,7 @@ def with_class(
         max_pairs=config.model.pairs,
         smoothness=config.model.smoothness,
     )
-    values = [block.smoothing for block in chosen.blocks]
-    smoothed = with_smoothing(encoding, values, chosen.pairs)
-    fit = plain_fit(chosen.counts.tolist(), chosen.standard_errors.tolist())
-    return tables.with_pairs(replace(smoothed, plain_fit=fit)), chosen
+    return tables.with_pairs(encoding_of_class(encoding, chosen)), chosen
 
 
 def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:

@@ -15,7 +15,7 @@ from fedminmax.core.additive.model import AdditiveModel, Pair
 from fedminmax.core.bounds import rate_for_eigenvalue, rounded_rate
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Order, RoundKey, Sums
-from fedminmax.data.tables.encoding import longer_lengths, with_smoothing
+from fedminmax.data.tables.encoding import longer_lengths
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.replies import NO_WEIGHTS
 from fedminmax.network.server.agreement import Agreed, Agreement
@@ -30,6 +30,7 @@ from fedminmax.training.additive_class import (
     class_structure,
 )
 from fedminmax.training.cell_sums import MEAN_FIT, CellSums
+from fedminmax.training.class_encoding import encoding_of_class
 
 
 def agree_on_class(agreement: Agreement, sites: Sites, notice: Path) -> AdditiveClass:
@@ -55,8 +56,7 @@ def agree_on_class(agreement: Agreement, sites: Sites, notice: Path) -> Additive
 
 def with_class(agreed: Agreed, chosen: AdditiveClass, plan: NetworkPlan) -> Agreed:
     """Return what is agreed with the chosen smoothing and pairs, and where training starts."""
-    values = [block.smoothing for block in chosen.blocks]
-    encoding = with_smoothing(agreed.encoding, values, chosen.pairs)
+    encoding = encoding_of_class(agreed.encoding, chosen)
     before, now = len(agreed.encoding.blocks), len(encoding.blocks)
     task = task_of(plan, encoding)
     if isinstance(task.model, AdditiveModel):
