@@ -75,6 +75,8 @@ def test_an_unordered_effect_leaves_its_variance() -> None:
     ("name", "scores_of_name", "expected"),
     [
         ("PUMA", 0, "by its name"),
+        ("zip5", 0, "by its name"),
+        ("mar", 0, ""),
         ("patient_id", 1, ""),
         ("hours", 1, ""),
     ],

@@ -29,12 +29,15 @@ CODE_NAMES = {
     *("code", "codes", "type", "category", "status", "kind", "class"),
     *("zip", "zipcode", "postcode", "postal", "plz", "fips", "puma", "county", "district"),
     *("region", "country", "nationality", "municipality", "ward", "department", "specialty"),
-    *("icd", "icd9", "icd10", "atc", "drg", "cpt", "hcpcs", "ndc", "loinc", "snomed", "diagnosis"),
+    *("icd", "diag", "atc", "drg", "cpt", "hcpcs", "ndc", "loinc", "snomed", "diagnosis"),
     *("occupation", "industry", "naics", "sic", "soc", "isco", "nace"),
     *("race", "ethnicity", "religion", "language", "marital", "relationship"),
     # Of the American Community Survey.
-    *("cow", "mar", "occp", "indp", "naicsp", "socp", "pobp", "relp", "relshipp", "rac1p", "cit"),
+    *("cow", "occp", "indp", "naicsp", "socp", "pobp", "relp", "relshipp", "rac1p"),
 }
+# Of the same survey, but with more values they would be something else: sales in March.
+NAMES_OF_FEW_CODES = {"mar", "cit", "esr"}
+MAX_FEW_CODES = 10
 # What a word of a quantity's name begins with: AGEP, hours_per_week, n_children.
 QUANTITY_STEMS = (
     *("age", "year", "yr", "month", "week", "wk", "day", "hour", "hr", "minute", "time", "dur"),
@@ -82,7 +85,7 @@ def why_codes(text: pl.Series, values: pl.Series, numbers: pl.Series, scores: Nu
         return ""
     if bool(values.str.contains(LEADING_ZERO).any()):
         return "leading zeros"
-    if len(values) > 2 and CODE_NAMES & set(name_parts(text.name)):
+    if len(values) > 2 and _is_named_code(text.name, len(values)):
         return "by its name"
     rows = len(text) - text.null_count()
     if len(values) < MIN_VALUES or rows < MIN_REPEATS * len(values) or _is_named_quantity(text):
@@ -137,7 +140,8 @@ def leftover(numbers: Numbers, scores: Numbers) -> Leftover:
     within = np.bincount(place, (own - means[place]) ** 2)
     noise = float(within.sum()) / (len(own) - count)
     between = float((rows * (means - own.mean()) ** 2).sum()) - noise * (count - 1)
-    if noise <= 0.0 or between <= 0.0:
+    # A constant is such a curve, too: where it leaves no more than noise, none does.
+    if noise <= 0.0 or between < MIN_DEVIATIONS * noise * math.sqrt(2.0 * (count - 1)):
         return Leftover(0.0, 0.0)
     fit = _best_fit_with_one_turn(means, rows.astype(np.float64))
     # Noise depends on the level: that of a rare class is small where it hardly ever occurs.
@@ -170,6 +174,13 @@ def _best_fit_with_one_turn(means: Numbers, rows: Numbers) -> Numbers:
             if left < least:
                 best, least = fit, left
     return best
+
+
+def _is_named_code(name: str, values: int) -> bool:
+    """Return whether a word of the name, such as zip or icd10, is that of codes."""
+    parts = {re.sub("[0-9]+$", "", part) for part in name_parts(name)}
+    few = NAMES_OF_FEW_CODES if values <= MAX_FEW_CODES else set()
+    return bool(parts & (CODE_NAMES | few))
 
 
 def _is_named_quantity(text: pl.Series) -> bool:
