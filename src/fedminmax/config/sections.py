@@ -257,7 +257,7 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
     if private and "curvature" in card.option_types:
         # Curvature sums cannot keep a privacy guarantee.
         options = {"curvature": "false"} | options
-    keep_share = default_keep_share(card.pace, linear=linear)
+    keep_share = default_keep_share(card.pace, linear=linear, additive=kind == ADDITIVE)
     if keep_share and "keep_share" in card.option_types:
         options = {"keep_share": _text(keep_share)} | options
     if not linear and not private and "linear_start" in card.option_types:

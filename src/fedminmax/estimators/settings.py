@@ -229,7 +229,10 @@ def method_of(settings: TrainingSettings) -> AnyMethod[Any]:
 def _keep_share_of(settings: TrainingSettings) -> float:
     if settings.keep_share is not None:
         return settings.keep_share
-    return default_keep_share(pace_of_settings(settings), linear=kind_of(settings) != NETWORK)
+    kind = kind_of(settings)
+    return default_keep_share(
+        pace_of_settings(settings), linear=kind != NETWORK, additive=kind == ADDITIVE
+    )
 
 
 def _asks_for_algorithm_1(settings: TrainingSettings) -> bool:

@@ -33,11 +33,12 @@ from fedminmax.core.linear_structure import LinearStructure
 MIN_SMOOTHING, MAX_SMOOTHING = 1e-3, 1e8
 # One update changes smoothing by at most this factor.
 LARGEST_CHANGE = 30.0
-UPDATES_PER_ROUND = 5
+# Updates in a round: each costs a factorisation of all parameters, which is small for few.
+UPDATES_PER_ROUND, FEW_UPDATES, MANY_PARAMETERS = 12, 5, 1_200
 # Of class counts by code, in proportion to all records' shares.
 PRIOR_RECORDS = 5.0
-# Of the logarithm of smoothing, and of the penalised loss: smaller changes end the rounds.
-SETTLED_SMOOTHING, SETTLED_LOSS = 0.5, 3e-3
+# Of the degrees of freedom, and of the penalised loss: smaller relative changes end the rounds.
+SETTLED_SMOOTHING, SETTLED_LOSS = 0.1, 3e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,8 @@ class MeanSums:
 class SmoothFit:
     """The next effects to try, the best so far with its sums, and the smoothing of each block.
 
-    ``records`` is n, and ``moved`` how much smoothing changed in the last update (of logarithms).
+    ``records`` is n, ``freedom`` are the effective degrees of freedom that smoothing left to each
+    block in its last update, and ``moved`` how much these changed in the last round, relatively.
     """
 
     structure: LinearStructure
@@ -63,6 +65,7 @@ class SmoothFit:
     records: int
     theta: Tensor
     smoothing: Tensor
+    freedom: Tensor
     best: MeanSums | None = None
     moved: float = math.inf
     settled: bool = False
@@ -90,6 +93,7 @@ def start_smoothing(
         records=records,
         theta=zeros if theta is None else theta,
         smoothing=smoothing,
+        freedom=torch.full_like(smoothing, math.inf),
     )
 
 
@@ -107,15 +111,17 @@ def after_smoothing_round(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
             return replace(fit, best=sums, settled=True, rounds=rounds)
     starts = fit.best is None and not bool(fit.theta.any())
     fit = replace(fit, best=sums, rounds=rounds)
-    first = fit.smoothing
-    for _ in range(UPDATES_PER_ROUND):
-        before_update = fit.smoothing
+    first, updates = fit.freedom, UPDATES_PER_ROUND
+    if fit.structure.free_numbers > MANY_PARAMETERS:
+        updates = FEW_UPDATES
+    for _ in range(updates):
+        before_update = fit.freedom
         fit = _updated(fit, sums)
-        if _change(before_update, fit.smoothing) <= 0.1 * SETTLED_SMOOTHING:
+        if _change(before_update, fit.freedom) <= 0.1 * SETTLED_SMOOTHING:
             break
     if starts and fit.structure.loss == "cross_entropy":
         fit = replace(fit, theta=_from_counts(fit, sums))
-    return replace(fit, moved=_change(first, fit.smoothing))
+    return replace(fit, moved=_change(first, fit.freedom))
 
 
 def penalty_matrix(fit: SmoothFit) -> Tensor:
@@ -152,7 +158,7 @@ def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
         for start in range(0, outputs * columns, columns)
     ]
     scale = _dispersion(fit, sums, theta, inverse)
-    smoothing, start = fit.smoothing.clone(), 0
+    smoothing, freedoms, start = fit.smoothing.clone(), torch.zeros_like(fit.smoothing), 0
     for number, block in enumerate(fit.blocks):
         span, shape = slice(start, start + block.size), roughness(block)
         start += block.size
@@ -162,10 +168,11 @@ def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
         effects = by_output[:, span]
         trace = sum(float((matrix[span, span] * shape).sum()) for matrix in diagonals)
         freedom = max(outputs * block.rank / before - trace, 1e-12)
+        freedoms[number] = before * freedom
         squares = max(float(((effects @ shape) * effects).sum()), 1e-300)
         factor = min(max(scale * freedom / squares, 1.0 / LARGEST_CHANGE), LARGEST_CHANGE)
         smoothing[number] = min(max(before * factor, MIN_SMOOTHING), MAX_SMOOTHING)
-    return replace(fit, theta=theta, smoothing=smoothing)
+    return replace(fit, theta=theta, smoothing=smoothing, freedom=freedoms)
 
 
 def _from_counts(fit: SmoothFit, sums: MeanSums) -> Tensor:
@@ -215,7 +222,6 @@ def _penalised(sums: MeanSums, penalty: Tensor) -> float:
 
 
 def _change(before: Tensor, now: Tensor) -> float:
-    """Return the largest change of a logarithm, among blocks that are not at a limit."""
-    inside = (now > MIN_SMOOTHING) & (now < MAX_SMOOTHING)
-    changes = (now.log() - before.log()).abs()[inside]
-    return float(changes.max()) if len(changes) else 0.0
+    """Return the largest relative change of a block's degrees of freedom."""
+    changes = (now - before).abs() / (1.0 + now)
+    return float(changes.max())

@@ -189,7 +189,7 @@ def codes_per_column(schema: Schema, total: SiteSummary) -> int:
             sums = total.quantities[feature.column]
             wanted.append(2 if feature.kind is Kind.BOOLEAN else most_bins(total.rows))
             others += sums.count < total.rows
-    most = codes_each(wanted, others)
+    most = codes_each(wanted, others, total.rows)
     if most is None:
         raise InputError(
             f'[model] kind = "additive" has at most {MAX_CODES:,} effects, too few for '

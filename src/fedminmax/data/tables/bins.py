@@ -28,6 +28,9 @@ MIN_MAX_BINS, MAX_BINS = 32, 128
 # Codes of one category column, and of all columns together without pairs.
 MAX_CATEGORIES = 1_000
 MAX_CODES = 4_000
+# Of all columns together in few records, and the records behind each further code.
+MIN_MAX_CODES, RECORDS_PER_CODE = 1_000, 10
+MIN_CODES = 8
 # Cells of the first grid for each bin, and how many parts a full cell is split into.
 CELLS_PER_BIN = 8
 PARTS_LOG2 = 6
@@ -270,19 +273,26 @@ def most_bins(records: int) -> int:
     return min(max(MIN_MAX_BINS, math.isqrt(4 * records)), MAX_BINS)
 
 
-def codes_each(wanted: Sequence[int], others: int) -> int | None:
+def codes_each(wanted: Sequence[int], others: int, records: int) -> int | None:
     """Return how many codes a column may have if each wants so many; None if all have too many.
 
-    ``others`` are codes of missing and unseen values. A column has at least two codes if it wants
-    them.
+    ``others`` are codes of missing and unseen values. Columns of few records have few codes, but a
+    column has at least eight if it wants them and all have room.
 
-    >>> codes_each([128] * 40, 0), codes_each([128] * 10, 0), codes_each([128] * 4000, 0)
-    (100, 1000, None)
+    >>> codes_each([128] * 40, 0, 10**5), codes_each([128] * 10, 0, 10**5)
+    (100, 1000)
+    >>> codes_each([90] * 100, 0, 2_000), codes_each([128] * 4000, 0, 10**5)
+    (10, None)
     """
-    if others + sum(min(size, 2) for size in wanted) > MAX_CODES:
+
+    def codes(most: int) -> int:
+        return others + sum(min(size, most) for size in wanted)
+
+    if codes(2) > MAX_CODES:
         return None
+    room = min(max(MIN_MAX_CODES, records // RECORDS_PER_CODE), MAX_CODES)
     most = MAX_CATEGORIES
-    while others + sum(min(size, most) for size in wanted) > MAX_CODES:
+    while (codes(most) > room and most > MIN_CODES) or codes(most) > MAX_CODES:
         most -= 1
     return most
 
