@@ -91,7 +91,8 @@ def saved_additive_model(classes: tuple[str, ...], members: int = 1) -> SavedMod
     )
     codes = len(encoding.names)
     scores = encoding.outputs if encoding.outputs > 2 else 1
-    fit = plain_fit([7.0 * code for code in range(codes)], [[0.25] * codes] * scores)
+    records = [7.0 * code for code in range(codes)]
+    fit = plain_fit(encoding.blocks, records, [[0.25] * codes] * scores)
     encoding = replace(encoding, plain_fit=fit)
     torch.manual_seed(0)
     models = [model_for_predictions(encoding, ()) for _ in range(members)]

@@ -29,6 +29,7 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import BY_VALIDATION, WITHIN_GAP, Convergence
 from fedminmax.core.messages import Census
 from fedminmax.core.privacy.mechanism import Privacy
+from fedminmax.exports.effects import effects_of
 from fedminmax.findings.card import render_card
 from fedminmax.findings.convergence import verdict
 from fedminmax.findings.records import PrivacyOfRun, Results
@@ -41,7 +42,7 @@ from fedminmax.report.page import build_report, render_advice, render_report
 from fedminmax.report.read_run import Run, read_run
 from fedminmax.report.summary import render_summary
 from fedminmax.training.round_record import RoundRecord
-from tests.exports.saved_models import saved_model
+from tests.exports.saved_models import saved_additive_model, saved_model
 from tests.golden.made_up_runs import PRIVACY, write_runs
 from tests.runs.run_folders import write_run
 
@@ -68,7 +69,7 @@ VERDICTS = {
     "gap": replace(FALLING, reason="gap"),
     "too few rounds": replace(FALLING, reason="too few rounds", risk=None),
 }
-BLOCKS = ("p", "li", "h1", "h2", "h3", "tr", "dt", "dd", "caption", "figcaption", "summary")
+BLOCKS = ("p", "li", "h1", "h2", "h3", "h4", "tr", "dt", "dd", "caption", "figcaption", "summary")
 HIDDEN = ("style", "script", "svg", "title")
 
 
@@ -182,6 +183,11 @@ def test_the_report(runs: dict[str, Run], folder: Path) -> None:
         (name, words_of(render_report(build_report([run]), "VERSION")))
         for name, run in runs.items()
     ]
+    saved = saved_additive_model(("no", "yes"))
+    additive = replace(runs["certified"], effects=effects_of(saved.model, saved.encoding))
+    page = words_of(render_report(build_report([additive]), "VERSION"))
+    effects = page.partition("What the model uses")[2].partition("Which mistakes")[0]
+    parts.append(("what an additive model uses", effects))
     both = [runs["certified"], runs["unfinished"]]
     several = words_of(render_report(build_report(both), "VERSION"))
     check("report.txt", [*parts, ("two runs", several)], folder)

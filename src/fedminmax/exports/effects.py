@@ -54,7 +54,7 @@ class Effect:
     values: tuple[Numbers, ...]
     _: KW_ONLY
     errors: tuple[Numbers, ...]
-    counts: tuple[int, ...]
+    counts: Numbers
     cells: tuple[tuple[int, ...], ...] = ()
 
     @property
@@ -98,10 +98,10 @@ def effects_of(model: nn.Module, encoding: Encoding) -> ModelEffects | None:
     fit, sizes = encoding.plain_fit, list(centred.sizes)
     unit = 1.0 if encoding.target_scale is None else encoding.target_scale.deviation
     errors = torch.zeros_like(centred.effects)
-    counts = torch.zeros(len(encoding.names), dtype=torch.int64)
+    counts = torch.zeros(len(encoding.names), dtype=torch.float64)
     if fit is not None:
         errors = unit * torch.tensor(fit.standard_errors, dtype=torch.float64)
-        counts = torch.tensor(fit.counts)
+        counts = torch.tensor(fit.counts, dtype=torch.float64)
     axes = [_axis(feature, encoding) for feature in _features(encoding)]
     blocks: list[tuple[Axis, ...]] = [(axis,) for axis in axes]
     blocks += [(axes[pair.first], axes[pair.second]) for pair in encoding.pairs]
@@ -167,8 +167,10 @@ def score_names(encoding: Encoding) -> tuple[str, ...]:
 
 def _centred(model: AdditiveModel, encoding: Encoding) -> CentredEffects:
     sizes, fit = model.design.sizes, encoding.plain_fit
-    counts = torch.zeros(len(encoding.names)) if fit is None else torch.tensor(fit.counts)
-    centred = centred_effects(model.effects, model.bias, sizes, counts)
+    counts = [0.0] * len(encoding.names) if fit is None else fit.counts
+    centred = centred_effects(
+        model.effects, model.bias, sizes, torch.tensor(counts, dtype=torch.float64)
+    )
     scale = encoding.target_scale
     if scale is None:
         return centred

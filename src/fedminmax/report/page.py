@@ -41,6 +41,7 @@ from fedminmax.findings.text import (
 from fedminmax.report.advice_figure import mixes_figure
 from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.curves import curves_of, rounds_figure
+from fedminmax.report.effects import EffectsPart, effects_part
 from fedminmax.report.questions import Answer, could_be_better, too_small, what_would_help
 from fedminmax.report.read_run import Run
 from fedminmax.report.settings import counts_tables, measures_tables, settings_table
@@ -113,6 +114,7 @@ class RunPart:
     story: str
     mistakes: Table | None
     figures: tuple[ReportFigure, ...]
+    effects: EffectsPart | None
     questions: tuple[Answer, ...]
     measures: tuple[Table, ...]
     other_measures: tuple[Table, ...]
@@ -120,6 +122,12 @@ class RunPart:
     counts: tuple[Table, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+
+    @property
+    def all_figures(self) -> list[ReportFigure]:
+        """All figures in the order of the page."""
+        effects = (*self.effects.shown, *self.effects.others) if self.effects else ()
+        return [*self.figures, *effects]
 
 
 @dataclass(frozen=True)
@@ -136,7 +144,7 @@ class Report:
     def figures(self) -> list[ReportFigure]:
         """All figures in the order of the page."""
         first = [self.trade_off] if self.trade_off else []
-        return [*first, *chain.from_iterable(part.figures for part in self.parts)]
+        return [*first, *chain.from_iterable(part.all_figures for part in self.parts)]
 
 
 def build_report(runs: Sequence[Run]) -> Report:
@@ -171,6 +179,7 @@ def _part(run: Run, name: str) -> RunPart:
             risk_by_group_figure(run, f"{name}-risk-by-group"),
             rounds_figure(curves_of(run), f"{name}-rounds"),
         ),
+        effects=effects_part(run, name),
         measures=tuple(measures_tables(results)),
         other_measures=tuple(measures_tables(baseline)) if baseline else (),
         settings=settings_table([one.results for one in found.models]),

@@ -16,6 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from fedminmax.core.errors import InputError
 from fedminmax.core.json_log import read_lines
 from fedminmax.data.tables.census import MAX_COUNT, CensusFile, first_error
+from fedminmax.exports.effects import ModelEffects, effects_of
+from fedminmax.exports.saved_model import MODEL_FILE, load_model
 from fedminmax.findings.findings import Findings, findings
 from fedminmax.findings.records import MAX_NUMBER, RISK, Results
 from fedminmax.runs.folder import (
@@ -106,13 +108,17 @@ class Trained:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder: a method, its baseline if there is one, and the census of their rows."""
+    """A run folder: a method, its baseline if there is one, and the census of their rows.
+
+    ``effects`` are those of an additive model.
+    """
 
     label: str
     chosen: Trained
     baseline: Trained | None
     census: CensusFile
     config: str
+    effects: ModelEffects | None = None
 
     @cached_property
     def findings(self) -> Findings:
@@ -158,7 +164,15 @@ def read_run(folder: Path) -> Run:
         check_trained(baseline.folder, baseline.results, baseline.rounds, REPEAT)
         check_baseline(baseline.folder, baseline.results, chosen.results, REPEAT)
     config = _read(folder / CONFIG_FILE)
-    return Run(chosen.results.method.name, chosen, baseline, census, config)
+    return Run(chosen.results.method.name, chosen, baseline, census, config, _effects(folder))
+
+
+def _effects(folder: Path) -> ModelEffects | None:
+    """Read the effects of an additive model; None of other models."""
+    if not (folder / MODEL_FILE).is_file():
+        return None
+    saved = load_model(folder)
+    return effects_of(saved.model, saved.encoding)
 
 
 def _read_trained(folder: Path) -> Trained:

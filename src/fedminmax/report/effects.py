@@ -1,0 +1,195 @@
+"""What an additive model uses: every effect as a curve, as bars or as a heat map.
+
+The picture is the model itself, not an approximation of it. Bands are two standard errors wide in
+either direction, from the plain fit of the same class, times the square root of the design effect
+n sum_a w_a^2 / n_a of the groups' weights (Kish: Survey Sampling, 1965): a model that depends on
+few records is less certain than a plain one. Codes with fewer than ten training records are left
+out: no single record shows.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fedminmax.data.tables.plain_fit import MIN_SHOWN
+from fedminmax.exports.effects import Effect
+from fedminmax.findings.tables import Table
+from fedminmax.findings.text import MINUS
+from fedminmax.methods.card import Weights
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.report.effect_drawings import (
+    Bar,
+    bar_of,
+    bars_of,
+    cell_names,
+    draw_effect,
+    value_text,
+    widest,
+)
+from fedminmax.report.read_run import Run
+from fedminmax.report.style import ReportFigure
+
+MAX_SHOWN, MAX_DRAWN = 8, 20
+ERRORS = 1.96
+
+
+@dataclass(frozen=True)
+class EffectsPart:
+    """The report's figures of effects, the most important ones first, and a table of all."""
+
+    introduction: str
+    shown: tuple[ReportFigure, ...]
+    others: tuple[ReportFigure, ...]
+    importance: Table
+
+
+def effects_part(run: Run, name: str) -> EffectsPart | None:
+    """Describe the figures; None if the model is not additive."""
+    if run.effects is None:
+        return None
+    widening, scores = math.sqrt(design_effect(run)), run.effects.scores
+    effects = [
+        replace(
+            effect,
+            errors=tuple(tuple(ERRORS * widening * e for e in errors) for errors in effect.errors),
+        )
+        for effect in run.effects.by_importance
+    ]
+    unit = _unit(run, scores)
+    main = {effect.axes[0].column: effect for effect in effects if len(effect.axes) == 1}
+    drawn = [
+        _figure(effect, f"{name}-effect-{number}", scores, unit, main)
+        for number, effect in enumerate(effects[:MAX_DRAWN], 1)
+    ]
+    return EffectsPart(
+        f"These effects add up to {unit}, together with a constant. Each has the mean 0 over "
+        "the training records. Their order is that of their importance, which is the standard "
+        "deviation over these records. An effect is not a cause.",
+        tuple(drawn[:MAX_SHOWN]),
+        tuple(drawn[MAX_SHOWN:]),
+        Table(
+            "Importance of all effects",
+            ("effect", "standard deviation", "lowest", "highest"),
+            tuple(_importance_line(effect) for effect in effects),
+        ),
+    )
+
+
+def design_effect(run: Run) -> float:
+    """Return how much more variance the groups' weights cause than equal weights of records."""
+    rounds, card = run.chosen.rounds, CARDS.get(run.chosen.results.method.key)
+    records = [sum(column) for column in zip(*run.census.train, strict=True)]
+    weights: tuple[float, ...] = tuple(rounds[-1].weights)
+    if card is None or card.weights is not Weights.GROUPS or len(weights) != len(records):
+        return 1.0
+    total = sum(weights)
+    parts = [(weight / total) ** 2 / n for weight, n in zip(weights, records, strict=True) if n]
+    return float(max(sum(records) * sum(parts), 1.0))
+
+
+def _unit(run: Run, scores: Sequence[str]) -> str:
+    results = run.chosen.results
+    if not results.classes:
+        return f"the prediction of “{results.target}”, in its unit"
+    if len(scores) == 1:
+        return f"the log-odds of “{scores[0]}”"
+    return "the log-odds of each class against the mean of all"
+
+
+def _importance_line(effect: Effect) -> tuple[str, ...]:
+    shown = [
+        value
+        for values in effect.values
+        for value, count in zip(values, effect.counts, strict=True)
+        if count
+    ] or [0.0]
+    return effect.name, *(_number(value) for value in (effect.importance, min(shown), max(shown)))
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}".replace("-", MINUS)
+
+
+def _figure(
+    effect: Effect, name: str, scores: Sequence[str], unit: str, main: Mapping[str, Effect]
+) -> ReportFigure:
+    several = len(scores) > 1
+    if len(effect.axes) == 2:
+        what = "A heat map of coarse cells."
+        caption = "What both columns add together, beside what each adds by itself."
+        if several:
+            caption += f" For the class “{scores[widest(effect)]}”, whose cells differ most."
+        height = 3.6
+    elif effect.axes[0].is_number:
+        what, height = "Steps: one level for each bin of values.", 2.6
+        caption = "" if several else f"The band reaches {ERRORS} standard errors up and down."
+    else:
+        bars = bars_of(effect)
+        what, height = f"{len(bars)} bars.", 1.2 + 0.27 * len(bars)
+        caption = "" if several else f"Lines reach {ERRORS} standard errors to both sides."
+    if 0 in effect.counts:
+        caption += f" Left out: values with fewer than {MIN_SHOWN} training records."
+    return ReportFigure(
+        name,
+        effect.name,
+        description=f"{what} Effects on {unit}, from {_importance_line(effect)[2]} to "
+        f"{_importance_line(effect)[3]}.",
+        caption=caption.strip(),
+        width=8.2,
+        height=height,
+        narrow_height=height + 0.6,
+        draw=lambda figure: draw_effect(figure, effect, scores, main),
+        tables=(_table(effect, scores, main),),
+    )
+
+
+def _table(effect: Effect, scores: Sequence[str], main: Mapping[str, Effect]) -> Table:
+    """Return the figure's numbers; of codes with enough records."""
+    numbers = tuple(scores) if len(scores) > 1 else ("effect", "give or take")
+    if len(effect.axes) == 2:
+        bars = _lines_of_cells(effect, main)
+    else:
+        bars = _lines_of_bins(effect) if effect.axes[0].is_number else bars_of(effect)
+    lines = tuple((bar.label, *_cells(bar.values, bar.errors), f"{bar.count:,.0f}") for bar in bars)
+    caption = f"Effect of {effect.name}"
+    return Table(caption, (effect.name, *numbers, "training records"), lines)
+
+
+def _cells(values: Sequence[float], errors: Sequence[float]) -> tuple[str, ...]:
+    if len(values) > 1:
+        return tuple(map(_number, values))
+    return _number(values[0]), _number(errors[0])
+
+
+def _lines_of_cells(effect: Effect, main: Mapping[str, Effect]) -> list[Bar]:
+    first, second = (
+        cell_names(axis, cells, main.get(axis.column))
+        for axis, cells in zip(effect.axes, effect.cells, strict=True)
+    )
+    names = [f"{one}; {other}" for one in first for other in second]
+    return [
+        bar_of(effect, [code], names[code])
+        for code, count in enumerate(effect.counts)
+        if count >= MIN_SHOWN
+    ]
+
+
+def _lines_of_bins(effect: Effect) -> list[Bar]:
+    """Return a line for each bin; bins with few records are together."""
+    axis, bins = effect.axes[0], len(effect.axes[0].edges) + 1
+    parts: list[list[int]] = []
+    for code in range(bins):
+        if parts and sum(effect.counts[other] for other in parts[-1]) < MIN_SHOWN:
+            parts[-1].append(code)
+        else:
+            parts.append([code])
+    edges = [value_text(axis, edge) for edge in axis.edges]
+    lines = []
+    for part in parts:
+        low = f"from {edges[part[0] - 1]}" if part[0] else ""
+        high = f"below {edges[part[-1]]}" if part[-1] < len(edges) else ""
+        label = ", ".join(text for text in (low, high) if text)
+        lines.append(bar_of(effect, part, label or "all values"))
+    if axis.has_missing:
+        lines.append(bar_of(effect, [bins], "missing"))
+    return [line for line in lines if line.count]
