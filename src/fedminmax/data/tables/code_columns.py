@@ -51,6 +51,8 @@ ID_NAMES = {"id", "ids", "identifier", "idcode", "person", "patient", "subject",
 MIN_VALUES = 6
 # Means of fewer rows than these are mostly noise, and so is what they differ by.
 MIN_REPEATS = 5.0
+# Codes occur more than once: a day of a diagnosis hardly does.
+MIN_REPEATS_OF_NAMED = 2.0
 # What codes leave of the variance between values: 0.4 or more in the tables of the American
 # Community Survey, where ages, hours and schooling leave less than 0.01.
 MIN_SHARE_LEFT, MIN_DEVIATIONS = 0.15, 8.0
@@ -85,9 +87,10 @@ def why_codes(text: pl.Series, values: pl.Series, numbers: pl.Series, scores: Nu
         return ""
     if bool(values.str.contains(LEADING_ZERO).any()):
         return "leading zeros"
-    if len(values) > 2 and _is_named_code(text.name, len(values)):
-        return "by its name"
     rows = len(text) - text.null_count()
+    repeats = rows >= MIN_REPEATS_OF_NAMED * len(values)
+    if len(values) > 2 and repeats and _is_named_code(text.name, len(values)):
+        return "by its name"
     if len(values) < MIN_VALUES or rows < MIN_REPEATS * len(values) or _is_named_quantity(text):
         return ""
     numbers_by_row = text.cast(pl.Float64, strict=False).to_numpy()
