@@ -82,6 +82,20 @@ def test_the_first_rounds_are_those_of_the_linear_model(method: Any) -> None:
     assert now < 0.95 * before
 
 
+def test_the_first_candidate_is_the_fitted_linear_model() -> None:
+    """A round that improves by less than a tie would else be kept in place of the fitted model."""
+    rows = classes(2, 3, 4, 2)
+    federation = Simulation(network(4, 2, (8, 8)), cross_entropy_loss, [rows], validation=0.2)
+    rounds = list(train(federation, METHOD, rounds=9))
+    states: list[Any] = [done.progress.state for done in rounds]
+    prepared = [n for n, state in enumerate(states, 1) if state.is_preparing]
+    assert prepared == list(range(1, len(prepared) + 1))
+    assert all(done.chosen is None for done in rounds[: len(prepared)])
+    first = rounds[len(prepared) + 1].chosen
+    assert first is not None
+    assert first.round >= len(prepared) + 1
+
+
 def test_a_stopped_run_goes_on_to_the_bit(tmp_path: Path) -> None:
     rows = classes(2, 3, 4, 2)
     federation = Simulation(network(4, 2, (8, 8)), cross_entropy_loss, [rows], validation=0.2)

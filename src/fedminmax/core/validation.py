@@ -19,8 +19,9 @@ sums by group. The chosen model is the one that does best there by its method's 
   one standard error of Breiman et al. (Classification and Regression Trees, 1984), would lose much
   more than the noise between two rounds: their losses are on the same rows, so most of it cancels
   in the difference.
-- A round is not a candidate if the losses of a group that counts are missing or not finite. Without
-  any candidate the last model is returned.
+- A round is not a candidate if the losses of a group that counts are missing or not finite, or if
+  it prepares a start (``methods.method.PreparingState``). Without any candidate the last model is
+  returned.
 
 The risk of the chosen model is the lowest of many, and so slightly optimistic; use test rows for an
 unbiased estimate.

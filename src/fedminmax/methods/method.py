@@ -50,6 +50,16 @@ class SelectingState(Protocol):
 
 
 @runtime_checkable
+class PreparingState(Protocol):
+    """The state of a method whose first rounds prepare a start: their models are no candidates."""
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether the model that is sent next is still part of that."""
+        ...
+
+
+@runtime_checkable
 class MixingState(SelectingState, Protocol):
     """The state of a method that returns a mixture of the models it fitted."""
 

@@ -21,6 +21,7 @@ from fedminmax.methods.card import judge_of
 from fedminmax.methods.method import (
     AnyMethod,
     JudgingState,
+    PreparingState,
     StateT,
     is_done,
 )
@@ -296,7 +297,8 @@ def _judged(
 ) -> Iterates:
     """Judge the model that entered a round by the losses on validation rows, if there are any."""
     rows, included = federation.validation_rows, federation.census.included
-    if not len(rows):
+    state: object = progress.state
+    if not len(rows) or (isinstance(state, PreparingState) and state.is_preparing):
         return progress.iterates
     found = judge_of(method).measure(sums, rows, included, progress.round)
     return progress.iterates.considered(parameters, found)

@@ -35,6 +35,11 @@ class NetworkState:
     is_linear: bool
 
     @property
+    def is_preparing(self) -> bool:
+        """Whether the linear model is still being fitted; once it is, it is the first candidate."""
+        return self.is_linear
+
+    @property
     def parameters(self) -> Tensor:
         """The next network to try."""
         if self.is_linear:

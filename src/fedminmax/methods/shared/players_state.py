@@ -27,6 +27,11 @@ class PlayersState:
     entries: int
 
     @property
+    def is_preparing(self) -> bool:
+        """Whether the server still prepares its start."""
+        return isinstance(self.server, NetworkState) and self.server.is_preparing
+
+    @property
     def parameters(self) -> Tensor:
         """The next model to try."""
         return self.server.parameters
