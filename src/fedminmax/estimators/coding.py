@@ -130,7 +130,7 @@ def choose_codes(
         min(len(categories[place]), MAX_CATEGORIES) if place in categories else bins
         for place in range(table.shape[1])
     ]
-    most = codes_each(wanted, int(missing.sum()) + len(categories), len(missing))
+    most = codes_each(wanted, int(missing.sum()) + len(categories), len(table))
     if most is None:
         raise InputError(
             f"an additive model has at most {MAX_CODES:,} effects, too few for {len(wanted):,} "

@@ -256,3 +256,18 @@ def test_files_become_codes(tmp_path: Path) -> None:
     # Ages have a bin each, as there are so few; one is missing, and so are a ward and a smoker.
     assert north.tolist() == [[0, 0, 1], [2, 1, 0], [3, 0, 2], [5, 1, 0]]
     assert south.tolist() == [[1, 0, 1], [7, 2, 1], [4, 3, 0], [6, 2, 0]]
+
+
+def test_a_number_that_hardly_varies_is_dropped_and_the_note_says_so(tmp_path: Path) -> None:
+    """A bin of its own would single out the one row that differs."""
+    lines = [
+        f"{30 + (n == 7)},{'FM'[n % 2]},{'abc'[n % 3]},yes,{'no' if n % 4 else 'yes'}"
+        for n in range(40)
+    ]
+    text = "\n".join(["age,sex,ward,smoker,ill", *lines])
+    write_files(tmp_path, north=text, south=text.replace("31", "30"))
+    tables = load(tmp_path, ('kind = "logistic"', 'kind = "additive"'))
+    assert tables.encoding.dropped == ("age", "smoker")
+    assert "feature 'smoker' is constant in training: dropped" in tables.notes
+    nearly = "feature 'age' is constant in training but for fewer than 3 rows: dropped"
+    assert nearly in tables.notes

@@ -222,7 +222,7 @@ def test_a_target_quantity_that_never_changes() -> None:
 
 def test_nothing_but_constants() -> None:
     assert refused(age=[1, 1], ward=["a", "a"], smoker=[1, 1]) == (
-        "every feature is constant in the training rows; name features that vary"
+        "every feature is constant in the training rows, or nearly so; name features that vary"
     )
 
 

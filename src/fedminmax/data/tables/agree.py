@@ -64,7 +64,9 @@ def agree_on_encoding(
     }
     kept = tuple(encoded.values())
     if not kept:
-        raise InputError("every feature is constant in the training rows; name features that vary")
+        raise InputError(
+            "every feature is constant in the training rows, or nearly so; name features that vary"
+        )
     groups, merged = _merged(schema, total)
     encoding = Encoding(
         schema,

@@ -32,6 +32,7 @@ from fedminmax.data.tables.agreed_values import (
     dropped_notes,
     with_values,
 )
+from fedminmax.data.tables.bins import MIN_RECORDS
 from fedminmax.data.tables.codes import check_same_codes, code_warnings
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
@@ -354,7 +355,10 @@ def _unused_note(files: Sequence[SourceRows], config: TableConfig) -> list[str]:
 def _encoding_notes(encoding: Encoding, total: SiteSummary) -> list[str]:
     classes = encoding.schema.target.classes
     absent = [name for label, name in enumerate(classes) if label not in total.class_counts]
-    notes = [f"feature '{column}' is constant in training: dropped" for column in encoding.dropped]
+    notes = [
+        f"feature '{column}' is constant in training{_but_for_few(column, total)}: dropped"
+        for column in encoding.dropped
+    ]
     return notes + [f"class '{name}' has no training row" for name in absent]
 
 
@@ -372,6 +376,13 @@ def _width_note(encoding: Encoding, config: TableConfig) -> list[str]:
         'long; kind = "additive" in [model] takes a fraction of that'
     )
     return [note]
+
+
+def _but_for_few(column: str, total: SiteSummary) -> str:
+    """Say that a column does vary, but in so few rows that they would be alone in a bin."""
+    sums = total.quantities.get(column)
+    varies = sums is not None and sums.count > 0 and sums.variance > 0
+    return f" but for fewer than {MIN_RECORDS} rows" if varies else ""
 
 
 def _left_out_note(parts: Sequence[OwnedRows]) -> list[str]:
