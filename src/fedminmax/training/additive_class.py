@@ -242,11 +242,14 @@ def _spread(effects: Tensor, weights: Tensor) -> float:
 def _coarse_cells(block: Block, effects: Tensor, weights: Tensor) -> tuple[int, ...]:
     """Return a cell for each code: codes in order of bins, or of effects, in parts of equal weight.
 
-    With several outputs, codes are in the order of the output whose effects differ most.
+    With several outputs, codes are in the order of the output whose effects differ most. Codes
+    beside bins in order, of missing values, have cells of their own.
     """
     if block.size <= CELLS:
         return tuple(range(block.size))
-    order = torch.arange(block.size)
+    beside = block.size - block.ordered if block.ordered else 0
+    weights = weights[: block.size - beside]
+    order = torch.arange(len(weights))
     if not block.ordered:
         output = int((effects - effects.mean(dim=1, keepdim=True)).square().sum(dim=1).argmax())
         # Rounded, so that codes in the last digits of a sum do not change places.
@@ -256,9 +259,10 @@ def _coarse_cells(block: Block, effects: Tensor, weights: Tensor) -> tuple[int, 
     middle = (sorted_weights.cumsum(0) - 0.5 * sorted_weights) / total
     part = (middle * CELLS).floor().clamp(max=CELLS - 1)
     _, number = torch.unique(part, return_inverse=True)
-    cells = torch.empty(block.size, dtype=torch.int64)
+    cells = torch.empty(len(weights), dtype=torch.int64)
     cells[order] = number
-    return tuple(cells.tolist())
+    first = int(number.max()) + 1
+    return (*cells.tolist(), *range(first, first + beside))
 
 
 def _chosen(

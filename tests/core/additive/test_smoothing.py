@@ -111,3 +111,18 @@ def test_pairs_that_matter_are_chosen() -> None:
     rows = Examples(codes.short(), y, torch.zeros_like(y))
     chosen = choose_class([rows], plain(blocks, 2, "cross_entropy"), blocks, max_pairs=2)
     assert (1, 3) in [(pair.first, pair.second) for pair in chosen.pairs]
+
+
+def test_missing_values_have_a_cell_of_their_own_in_pairs() -> None:
+    """Missing beside many bins, which reverses the effect of another column."""
+    generator = torch.Generator().manual_seed(10)
+    first = torch.randint(31, (4000,), generator=generator)
+    second = torch.randint(2, (4000,), generator=generator)
+    chance = torch.where((first == 30) ^ (second > 0), 0.8, 0.2)
+    y = (torch.rand(4000, generator=generator) < chance).long()
+    blocks = [Block(31, ordered=30), Block(2)]
+    rows = Examples(torch.stack([first, second], dim=1).short(), y, torch.zeros_like(y))
+    chosen = choose_class([rows], plain(blocks, 2, "cross_entropy"), blocks, max_pairs=1)
+    (pair,) = chosen.pairs
+    assert pair.first_cells[30] not in pair.first_cells[:30]
+    assert list(pair.first_cells) == sorted(pair.first_cells)
