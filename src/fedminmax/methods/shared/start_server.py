@@ -1,5 +1,7 @@
 """The state before the first round of a server that looks ahead: which server it is."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -41,7 +43,9 @@ def start_server(
     if census.noise is not None:
         return start_noisy(parameters, players, census.noise, weights, keep_share)
 
-    def second_order(theta: Tensor, structure: LinearStructure) -> SecondOrderState:
+    def second_order(
+        theta: Tensor, structure: LinearStructure, measured: Census
+    ) -> SecondOrderState:
         return start_second_order(
             theta,
             structure,
@@ -49,11 +53,11 @@ def start_server(
             counts=counts,
             included=included,
             keep_share=keep_share,
-            size=row_size(players, structure, linear_rows_per_chunk(structure)),
+            size=row_size(measured, structure, linear_rows_per_chunk(structure)),
         )
 
     if linear is not None:
-        return second_order(parameters, linear)
+        return second_order(parameters, linear, players)
     network = start_first_order(
         parameters,
         ridge=0.0 if census.linear is None else census.linear.ridge,
@@ -65,6 +69,9 @@ def start_server(
     )
     if linear_start is None:
         return network
-    structure = linear_start.structure
+    # Nothing is proved of the start, whether or not the lengths of rows are known.
+    measured, structure = replace(players, row_lengths=None), linear_start.structure
     zeros = torch.zeros(structure.outputs * structure.columns, dtype=parameters.dtype)
-    return NetworkState(second_order(zeros, structure), network, linear_start, is_linear=True)
+    return NetworkState(
+        second_order(zeros, structure, measured), network, linear_start, is_linear=True
+    )
