@@ -113,7 +113,7 @@ def test_a_number_that_stands_for_missing_does_so_in_typed_files_too() -> None:
 def test_text_in_a_numeric_column() -> None:
     assert said(age=["30", "forty", "old"]) == (
         "north.csv (3 rows): column 'age', row 2: 'forty' is not a number; correct it, add it to "
-        "missing_values in [data], or make the column a category (init --category age)"
+        'missing_values in [data], or write kind = "category" in [features.age]'
     )
 
 
@@ -126,8 +126,8 @@ def test_an_infinite_number() -> None:
 def test_neither_true_nor_false() -> None:
     assert said(smoker=["yes", "no", "sometimes"]) == (
         "north.csv (3 rows): column 'smoker', row 3: 'sometimes' is not true or false, yes or no, "
-        "1 or 0; correct it, add it to missing_values in [data], or make the column a category "
-        "(init --category smoker)"
+        '1 or 0; correct it, add it to missing_values in [data], or write kind = "category" in '
+        "[features.smoker]"
     )
 
 

@@ -63,7 +63,7 @@ class Column:
 def column_of(feature: Feature, unit: str = "") -> Column:
     """Describe a feature's column, whose numbers may have a unit beside them."""
     section = f"[features.{toml_key(feature.column)}]"
-    other = f"make the column a category (init --category {toml_key(feature.column)})"
+    other = f'write kind = "category" in {section}'
     if feature.kind is Kind.DATE:
         other = f"give its format in {section}"
     fix = f"correct it, add it to missing_values in [data], or {other}"
