@@ -10,14 +10,12 @@ the number of a category; a missing value has a code of its own where training h
 rare categories share the last code with unseen ones. Pairs of features have codes, too. How
 strongly a model smooths the effects of codes is part of the encoding (``core.additive``).
 
-A trained model's folder has the encoding as JSON. ``row_lengths`` computes the total length of a
-site's encoded rows from its summary, which limits its replies.
+A trained model's folder has the encoding as JSON.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 
@@ -27,11 +25,9 @@ from fedminmax.config.schema import Kind, Schema
 from fedminmax.core.additive.model import Block, Pair
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
-from fedminmax.core.exact_sums import ExactSums
 from fedminmax.data.tables.bins import MAX_BINS, MAX_CODES
 from fedminmax.data.tables.groups import GroupKey, group_name, merged_key
 from fedminmax.data.tables.plain_fit import PlainFit
-from fedminmax.data.tables.site_summary import SiteSummary
 
 MAX_CELLS = 1_000
 # Records of four kinds are told apart by their fields.
@@ -359,46 +355,3 @@ def _is_scale(feature: EncodedQuantity) -> bool:
 def longer_lengths(lengths: RowLengths, before: int, now: int) -> RowLengths:
     """Return the lengths of coded rows with another number of blocks."""
     return replace(lengths, rows=lengths.rows * math.sqrt((now + 1.0) / (before + 1.0)))
-
-
-def row_lengths(summary: SiteSummary, encoding: Encoding) -> RowLengths:
-    """Return the roots of the sums over rows of |x|^2, a 1 appended to x, and of y^2."""
-    # Of codes, one per block is 1 and all others are 0.
-    squares = Fraction(summary.rows * (1 + len(encoding.blocks)))
-    for feature in encoding.features:
-        if isinstance(feature, EncodedCategory):
-            squares += _category_squares(feature, summary, encoding)
-        elif isinstance(feature, EncodedQuantity):
-            squares += _quantity_squares(feature, summary)
-    scale = encoding.target_scale
-    targets = Fraction(0)
-    if scale is not None:
-        targets = _scaled_squares(summary.target, scale.mean, scale.deviation)
-    return RowLengths(math.sqrt(squares), math.sqrt(targets))
-
-
-def _quantity_squares(feature: EncodedQuantity, summary: SiteSummary) -> Fraction:
-    sums, squares = summary.quantities[feature.column], Fraction(0)
-    if feature.varies:
-        squares += _scaled_squares(sums, feature.mean, feature.deviation)
-    if feature.flags_missing:
-        squares += summary.rows - sums.count
-    return squares
-
-
-def _category_squares(
-    feature: EncodedCategory, summary: SiteSummary, encoding: Encoding
-) -> Fraction:
-    listed = next(f.categories for f in encoding.schema.features if f.column == feature.column)
-    *counts, missing, _ = summary.categories[feature.column]
-    seen = sum(
-        n for category, n in zip(listed, counts, strict=True) if category in feature.categories
-    )
-    return Fraction(seen + (missing if feature.flags_missing else 0))
-
-
-def _scaled_squares(sums: ExactSums, mean: float, deviation: float) -> Fraction:
-    """Return the sum of ((x - mean) / deviation)^2."""
-    centre = Fraction(mean)
-    distances = sums.squares - 2 * centre * sums.total + sums.count * centre**2
-    return max(distances, Fraction(0)) / Fraction(deviation) ** 2

@@ -1,8 +1,7 @@
 """How sites agree before the first round: on the encoding, the row counts and the learning rate.
 
 Rows are counted exactly, or with noise under a privacy guarantee. Where the plan leaves the
-learning rate open and counts are exact, it comes from the power iteration of ``core.bounds``, with
-sums over sites. Every group has a direction of its own, and all of them travel in one message.
+learning rate open and counts are exact, ``agree_rate`` finds it.
 
 Under a privacy guarantee the exact totals over all sites are those that the encoding is made of:
 the number of rows, and count, sum and sum of squares of number columns. Of groups and categories
@@ -23,25 +22,21 @@ from torch import Tensor
 
 from fedminmax.config.planned_runs import needs_learning_rate, with_rate
 from fedminmax.core.bounds import (
-    POWER_ITERATIONS,
     UNKNOWN_LENGTHS,
-    RowLengths,
-    first_direction,
-    rate_for_eigenvalue,
-    rounded_rate,
 )
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import linear_start_of, linear_structure_of
-from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census
 from fedminmax.data.tables.agree import agree_on_encoding
 from fedminmax.data.tables.codes import check_same_codes
-from fedminmax.data.tables.encoding import Encoding, row_lengths
+from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.groups import group_name
+from fedminmax.data.tables.row_lengths import row_lengths
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agree_bins import agree_on_bins
 from fedminmax.network.server.agree_class import agree_on_class, with_class
+from fedminmax.network.server.agree_rate import agree_on_rate
 from fedminmax.network.server.agree_values import agree_on_values
 from fedminmax.network.server.agreement import (
     AGREEMENT_FILE,
@@ -52,11 +47,9 @@ from fedminmax.network.server.agreement import (
 )
 from fedminmax.network.server.remote import NOTICE_FILE
 from fedminmax.network.server.sites import Sites
-from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan, max_rows_set_aside, task_of
 from fedminmax.training.private import noisy_census, packed_zeros, rate_from_census
 
-ROUNDING = 1e-4
 Counts = Mapping[str, Tensor]
 Summaries = Mapping[str, SiteSummary]
 
@@ -286,64 +279,6 @@ class NoisyCensus:
 def _check_any_rows(total: SiteSummary) -> None:
     if total.rows == 0:
         raise InputError("no site has a training row; give at least one site with data")
-
-
-def agree_on_rate(
-    plan: NetworkPlan,
-    encoding: Encoding,
-    counts: Mapping[str, Sequence[int]],
-    lengths: Mapping[str, RowLengths],
-    sites: Sites,
-) -> tuple[str, dict[str, str]]:
-    """Return the largest learning rate that is safe for all groups, as text, and refused sites.
-
-    A site that does not reply is skipped in the sums, and in the counts that divide them.
-    """
-    refused: dict[str, str] = {}
-    start = first_direction(len(encoding.names), torch.float64)
-    directions = start.repeat(len(encoding.groups), 1)
-    sizes = directions.new_ones(len(encoding.groups))
-    for _ in range(POWER_ITERATIONS):
-        directions = directions / directions.norm(dim=1, keepdim=True).clamp(min=1e-300)
-        sums = torch.zeros_like(directions)
-        rows = torch.zeros(len(directions), dtype=torch.float64)
-        received = sites.curvature(directions, [site for site in counts if site not in refused])
-        refused |= received.unreadable
-        for site, along in received.records.items():
-            try:
-                _check_curvature(along, directions, lengths[site], site)
-            except RefusedError as error:
-                refused[site] = str(error)
-                continue
-            sums += along
-            rows += torch.tensor(counts[site], dtype=torch.float64)
-        # Rows have a 1 appended, so sums of 0 mean that there are no rows.
-        if not bool(sums.any()):
-            reasons = "; ".join([*received.failures.values(), *refused.values()])
-            raise InputError(
-                f"no site helped to find a safe learning rate ({reasons}); set learning_rate in "
-                "[method]"
-            )
-        directions = sums / rows.clamp(min=1.0)[:, None]
-        sizes = directions.norm(dim=1)
-    loss = LOSSES_BY_NAME[plan.model.loss]
-    rate = rate_for_eigenvalue(
-        loss, float(sizes.max()), linear=not plan.model.hidden, ridge=plan.model.ridge
-    )
-    return rounded_rate(rate), refused
-
-
-def _check_curvature(own: Tensor, directions: Tensor, lengths: RowLengths, site: str) -> None:
-    """Refuse sums of x (x . v) that are impossible for rows of this length.
-
-    With M the sum of x x^T over a group's rows, |M v| <= tr M for |v| = 1, and the traces of all
-    groups sum to the squared length of the rows; M has no negative eigenvalue.
-    """
-    most = lengths.rows**2
-    curved = (own * directions).sum(dim=1)
-    too_long = float(own.norm(dim=1).sum()) > most * (1.0 + ROUNDING)
-    if too_long or bool((own.square().sum(dim=1) > most * (curved + ROUNDING * most)).any()):
-        raise RefusedError(f"{site} sent a curvature that is impossible for its rows; refused")
 
 
 def _drop_oversized(

@@ -16,7 +16,8 @@ from fedminmax.core.bounds import RowLengths
 from fedminmax.core.messages import Sums, zero_sums
 from fedminmax.core.validation import LossSums
 from fedminmax.data.tables.agree import Grids
-from fedminmax.data.tables.encoding import Encoding, encoding_as_json, row_lengths
+from fedminmax.data.tables.encoding import Encoding, encoding_as_json
+from fedminmax.data.tables.row_lengths import row_lengths
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.metrics.sums import ScoreSums
 from fedminmax.network.secure.layouts import (

@@ -17,7 +17,8 @@ import numpy as np
 
 from fedminmax.core.bounds import UNKNOWN_LENGTHS, RowLengths, row_limits_at
 from fedminmax.core.messages import Order, Sums
-from fedminmax.data.tables.encoding import Encoding, row_lengths
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.row_lengths import row_lengths
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
