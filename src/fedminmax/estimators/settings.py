@@ -58,7 +58,8 @@ class TrainingSettings:
         adversary_rate: Algorithm 1's step size of the groups' weights (0.1); 0 ignores the groups.
         min_weight: the minimum weight of a group, above what it keeps.
         keep_share: every group keeps this part of its share of the rows as weight; 0 is minimax, 1
-            would be plain training. None is 0.5 for a network with FedMinMaxFast, else 0.
+            would be plain training. None is, with FedMinMaxFast, 0.3 for an additive model and 0.5
+            for a network, else 0.
         minimum_group: groups with fewer rows are small.
         small: how small groups are treated: "by_size" weights each by its share of the rows and
             never as the worst group, "merge" combines them into one group, "include" treats them

@@ -90,7 +90,8 @@ def check_floor(method: str, min_weight: float, size: int, what: str, total: flo
     if min_weight * size > total:
         raise InputError(
             f"{method}: min_weight = {min_weight:g} with {size} {what} needs a total weight of "
-            f"{min_weight * size:g}; choose min_weight at most {total / size:g}"
+            f"{min_weight * size:g}, and there is {total:g}; choose min_weight at most "
+            f"{total / size:g}"
         )
 
 
