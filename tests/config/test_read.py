@@ -298,19 +298,6 @@ def test_any_name_survives_being_written(name: str) -> None:
         ),
         (
             'kind = "logistic"',
-            'kind = "additive"\nmonotone = { aeg = "up" }',
-            "[model] monotone has 'aeg', which is no feature; did you mean 'age'?",
-        ),
-        (
-            'kind = "logistic"',
-            'kind = "additive"\nmonotone = { ward = "up" }',
-            (
-                "[model] monotone has 'ward', which is a category; only numbers, dates and "
-                "booleans have an order"
-            ),
-        ),
-        (
-            'kind = "logistic"',
             'kind = "additive"\n[privacy]\nepsilon = 1\ndelta = 1e-5',
             (
                 '[model] kind = "additive", but its bins and its smoothing are chosen from counts '

@@ -224,7 +224,6 @@ def _check_additive(sections: ConfigSections) -> None:
     given = {
         "pairs": bool(model.pairs),
         "smoothness": model.smoothness != 1.0,
-        "monotone": bool(model.monotone),
     }
     if not model.is_additive:
         for key in (key for key, is_given in given.items() if is_given):
@@ -243,22 +242,6 @@ def _check_additive(sections: ConfigSections) -> None:
             "sums without noise, which the promise in [privacy] does not cover; set kind = "
             f'"{linear}"'
         )
-    features = {
-        column: feature
-        for column, feature in sections.features.items()
-        if sections.groups.as_features or column not in sections.groups.columns
-    }
-    for column in model.monotone:
-        if column not in features:
-            raise InputError(
-                f"[model] monotone has '{column}', which is no feature; "
-                f"{did_you_mean(column, list(features))}"
-            )
-        if features[column].kind is Kind.CATEGORY:
-            raise InputError(
-                f"[model] monotone has '{column}', which is a category; only numbers, dates and "
-                "booleans have an order"
-            )
 
 
 def _check_method(sections: ConfigSections) -> None:

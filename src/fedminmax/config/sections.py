@@ -123,8 +123,7 @@ class ModelSection:
     """[model]: what is trained, its loss, and the penalty ridge/2 |theta|^2 of a linear one.
 
     An additive model has at most so many ``pairs`` of columns that act together; ``smoothness`` is
-    a factor on the smoothing that the data choose, ``monotone`` says of number columns whether
-    their effect goes up or down.
+    a factor on the smoothing that the data choose.
     """
 
     kind: Literal["logistic", "linear", "additive", "mlp"]
@@ -133,7 +132,6 @@ class ModelSection:
     ridge: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     pairs: Annotated[int, Field(ge=0, le=100)] = 0
     smoothness: Positive = 1.0
-    monotone: Mapping[str, Literal["up", "down"]] = field(default_factory=dict)
 
     @property
     def is_additive(self) -> bool:
