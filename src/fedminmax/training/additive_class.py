@@ -39,6 +39,8 @@ MAX_ROUNDS = 10
 # Smoothing without and with pairs, and the sums that pairs are chosen from.
 MAX_QUESTIONS = 2 * MAX_ROUNDS + 1
 CELLS = 12
+# With one for missing values beside bins.
+MOST_CELLS = CELLS + 1
 # Pairs of more columns than this are not all tried: those with the largest effects are.
 MAX_COLUMNS_OF_PAIRS = 20
 # Added to the second derivatives of a cell: those of about twenty records.

@@ -123,15 +123,15 @@ def _parameters(config: TableConfig, table: Path) -> int:
 
 
 def test_what_an_additive_model_needs_is_said(config: TableConfig, tmp_path: Path) -> None:
-    """128 bins of age, three wards, gaps and other values: 134 codes; ten pairs of 144 cells."""
+    """128 bins of age, three wards, gaps and other values: 134 codes; ten pairs of 169 cells."""
     section = ModelSection("additive", (), "cross_entropy", 1e-6, pairs=10)
     config = with_method(replace(config, model=section), name="fedminmax-fast", options={})
     words = leaves(config, tmp_path)
     assert "up to 3 times, to agree on bins: how many values of age are in each cell" in words
     assert "up to 20 times, to choose the smoothing" in words
     assert "by cell of every two columns" in words
-    assert max_parameters(config) == 2 * (129 + 5 + 1440 + 1)
-    products = 1575 * 1576 // 2
+    assert max_parameters(config) == 2 * (129 + 5 + 1690 + 1)
+    products = 1825 * 1826 // 2
     assert f"the same two codes (at most {products:,} numbers)" in words
     alone = replace(config, model=replace(section, pairs=0))
     assert "up to 10 times, to choose the smoothing" in leaves(alone, tmp_path)

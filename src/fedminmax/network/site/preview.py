@@ -59,8 +59,8 @@ from fedminmax.network.site.settings import SiteSettings, SmallGroups
 from fedminmax.network.wire.plan import digest_of, plan_of_config
 from fedminmax.network.wire.plan_checks import masking_fault, privacy_fault
 from fedminmax.network.wire.site_rules import SiteRules
-from fedminmax.training.additive_class import CELLS
 from fedminmax.training.additive_class import MAX_ROUNDS as ROUNDS_OF_CLASS
+from fedminmax.training.additive_class import MOST_CELLS
 from fedminmax.training.certify import MAX_ROUNDS, PROVER
 
 BYTES_PER_NUMBER = 4
@@ -143,7 +143,7 @@ def max_parameters(config: TableConfig) -> int:
     outputs = len(config.schema.target.classes) or 1
     if config.model.is_additive:
         codes = [_max_codes(feature) for feature in config.schema.features]
-        return outputs * (min(sum(codes), MAX_CODES) + config.model.pairs * CELLS**2 + 1)
+        return outputs * (min(sum(codes), MAX_CODES) + config.model.pairs * MOST_CELLS**2 + 1)
     widths = [
         len(feature.categories) + 1 if feature.kind is Kind.CATEGORY else 2
         for feature in config.schema.features

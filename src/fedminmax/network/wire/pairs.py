@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedminmax.core.additive.model import Pair
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
-from fedminmax.training.additive_class import CELLS, MAX_COLUMNS_OF_PAIRS
+from fedminmax.training.additive_class import MAX_COLUMNS_OF_PAIRS, MOST_CELLS
 
 MAX_PAIRS_BYTES = 2**24
 Pairs = tuple[Pair, ...]
@@ -44,4 +44,4 @@ def pairs_from_bytes(message: object, encoding: Encoding, sender: str) -> Pairs:
 
 
 def _are_cells(cells: tuple[int, ...], size: int) -> bool:
-    return len(cells) == size and min(cells) >= 0 and max(cells) < CELLS
+    return len(cells) == size and min(cells) >= 0 and max(cells) < MOST_CELLS
