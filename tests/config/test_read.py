@@ -305,7 +305,6 @@ def test_any_name_survives_being_written(name: str) -> None:
                 '= "logistic"'
             ),
         ),
-        ('[model]\nkind = "logistic"\n', "", "section [model] is missing; add it"),
         (
             METHOD,
             'name = "fedminimax"',

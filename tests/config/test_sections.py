@@ -1,9 +1,12 @@
 """The sections of the file: every key is on its page, and what a file leaves open is filled in."""
 
 import re
+import tomllib
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
+
+import pytest
 
 from fedminmax.config.sections import ConfigSections, resolved
 
@@ -36,3 +39,12 @@ def test_what_is_stated_is_kept() -> None:
     filled = resolved(file)
     assert filled["model"] == file["model"]
     assert filled["method"]["rounds"] == 3
+
+
+@pytest.mark.parametrize(
+    ("extra", "kind"),
+    [("", "additive"), ("[privacy]\nepsilon = 1\ndelta = 1e-5\n", "logistic")],
+)
+def test_the_usual_model_is_additive_unless_privacy_is_promised(extra: str, kind: str) -> None:
+    file = tomllib.loads('[data]\ntarget = "ill"\n' + extra)
+    assert resolved(file)["model"]["kind"] == kind

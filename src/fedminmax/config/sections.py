@@ -243,6 +243,9 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
     """
     data, model, method = (_section(file, name) for name in ("data", "model", "method"))
     private, kind = "privacy" in file, model.get("kind")
+    if kind is None:
+        task = "regression" if data.get("task") == "regression" else "classification"
+        kind = LINEAR_OF_TASK[task] if private else ADDITIVE
     name = method.get("name")
     card = CARDS[name if isinstance(name, str) and name in CARDS else DEFAULT_METHOD]
     linear, classifies = kind != NETWORK, data.get("task") != "regression"
@@ -260,7 +263,7 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
         options = {"keep_share": _text(keep_share)} | options
     if not linear and not private and "linear_start" in card.option_types:
         options = {"linear_start": "true"} | options
-    stated = {"method": {}} | dict(file)
+    stated = {"method": {}, "model": {}} | dict(file)
     if model.get("smoothness") == AUTO:
         stated["model"] = model | {"smoothness": 1.0}
     if isinstance(stated["method"], dict):
@@ -277,6 +280,7 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
             "validation": 0.0 if linear or private else DEFAULT_SHARE_FOR_NETWORKS,
         },
         "model": {
+            "kind": kind,
             "loss": usual_loss,
             "ridge": default_ridge(card.pace, loss, linear=linear, additive=kind == ADDITIVE),
             **({"pairs": DEFAULT_PAIRS} if kind == ADDITIVE else {}),

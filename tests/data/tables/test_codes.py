@@ -100,7 +100,7 @@ def test_a_category_in_abbreviations_is_refused_and_mapped(tmp_path: Path) -> No
     write_clinics(tmp_path, recoded("ward", *wards))
     assert '[data.map.ward] with b = "blue"' in fedminmax(*INIT, cwd=tmp_path).stderr
     tables = load(tmp_path, more='[data.map.ward]\nb = "blue"\ng = "green"\nr = "red"\n')
-    assert [name for name in tables.encoding.names if "ward" in name] == [
+    assert [name for name in tables.encoding.names if "ward =" in name] == [
         *("ward = blue", "ward = green", "ward = red")
     ]
 

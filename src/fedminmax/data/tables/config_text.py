@@ -21,7 +21,6 @@ from fedminmax.methods.defaults import (
     DEFAULT_ROUNDS,
     default_baseline,
     default_loss,
-    default_ridge,
 )
 from fedminmax.methods.look_ahead import DEFAULT_GAP
 
@@ -71,7 +70,6 @@ def config_text(proposal: Proposal, path: Path) -> str:
         with_bands=[attribute for attribute in proposal.protected if attribute.edges],
         rare_note=rare_note,
         loss=loss,
-        ridge=default_ridge(pace, loss, linear=True),
         method=DEFAULT_METHOD,
         rounds=DEFAULT_ROUNDS[pace],
         one_step_rounds=DEFAULT_ROUNDS[Pace.ONE_STEP],
