@@ -259,7 +259,8 @@ def _coarse_cells(block: Block, effects: Tensor, weights: Tensor) -> tuple[int, 
     sorted_weights = weights[order]
     total = sorted_weights.sum().clamp(min=1e-300)
     middle = (sorted_weights.cumsum(0) - 0.5 * sorted_weights) / total
-    part = (middle * CELLS).floor().clamp(max=CELLS - 1)
+    parts = CELLS - beside
+    part = (middle * parts).floor().clamp(max=parts - 1)
     _, number = torch.unique(part, return_inverse=True)
     cells = torch.empty(len(weights), dtype=torch.int64)
     cells[order] = number

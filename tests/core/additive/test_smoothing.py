@@ -10,7 +10,7 @@ from fedminmax.core.additive.model import Block
 from fedminmax.core.additive.smoothing import MAX_SMOOTHING
 from fedminmax.core.examples import Examples
 from fedminmax.core.linear_structure import LinearStructure
-from fedminmax.training.additive_class import choose_class
+from fedminmax.training.additive_class import CELLS, choose_class
 
 
 def plain(blocks: list[Block], outputs: int, loss: str) -> LinearStructure:
@@ -126,3 +126,5 @@ def test_missing_values_have_a_cell_of_their_own_in_pairs() -> None:
     (pair,) = chosen.pairs
     assert pair.first_cells[30] not in pair.first_cells[:30]
     assert list(pair.first_cells) == sorted(pair.first_cells)
+    # As many cells as sites allow, no more.
+    assert max(pair.first_cells) < CELLS
