@@ -17,7 +17,7 @@ from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.pairs import pairs_to_bytes
-from fedminmax.network.wire.plan import NetworkPlan, task_of
+from fedminmax.network.wire.plan import NetworkPlan, Precision, task_of
 from fedminmax.runs.plan import federate, with_class
 from fedminmax.training.train import train
 from tests.network.masked_problem import FourSites, Killed, masked_plan
@@ -74,7 +74,8 @@ def write_sites(folder: Path, *, regression: bool = False) -> TableConfig:
 
 
 def plan_of_sites(config: TableConfig, *runs: PlannedRun, masked: bool) -> NetworkPlan:
-    plan = masked_plan(config, SITES, *runs)
+    # As in a real run; additive models are in double precision all the same.
+    plan = replace(masked_plan(config, SITES, *runs), precision=Precision.FLOAT32)
     return plan if masked else replace(plan, secure_aggregation=None)
 
 
@@ -99,6 +100,7 @@ def test_the_network_has_the_simulations_model(
     transport = FourSites(tmp_path) if masked else DirectTransport(tmp_path)
     outcome = run_plan(plan, transport, tmp_path / "server")
     assert outcome.error is None
+    assert not outcome.unmeasured
     agreed = read_agreement(tmp_path / "server" / AGREEMENT_FILE)
     assert agreed is not None
     assert agreed.encoding == tables.encoding

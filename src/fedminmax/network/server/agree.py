@@ -35,7 +35,7 @@ from fedminmax.data.tables.row_lengths import row_lengths
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agree_bins import agree_on_bins
-from fedminmax.network.server.agree_class import agree_on_class, with_class
+from fedminmax.network.server.agree_class import agree_on_class, coded_lengths, with_class
 from fedminmax.network.server.agree_rate import agree_on_rate
 from fedminmax.network.server.agree_values import agree_on_values
 from fedminmax.network.server.agreement import (
@@ -171,6 +171,9 @@ class ExactCensus:
         # Of all rows of the sites that have any of the group.
         squares = torch.tensor([each.rows**2 for each in lengths], dtype=torch.float64)
         by_group = torch.where(rows > 0, squares[:, None], 0.0).sum(dim=0).sqrt()
+        if agreed.encoding.is_additive:
+            # All coded rows are equally long.
+            by_group = coded_lengths(agreed.encoding, rows.sum(dim=0))
         group_curvature = None
         if agreed.learning_rate is not None and linear is not None:
             # A rate is at least half of what the largest eigenvalue allows, unless the first

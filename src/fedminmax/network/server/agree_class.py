@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedminmax.config.planned_runs import needs_learning_rate
 from fedminmax.core.additive.model import AdditiveModel, Pair
 from fedminmax.core.bounds import rate_for_eigenvalue, rounded_rate
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Order, RoundKey, Sums
-from fedminmax.data.tables.encoding import longer_lengths
+from fedminmax.data.tables.encoding import Encoding, longer_lengths
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.replies import NO_WEIGHTS
 from fedminmax.network.server.agreement import Agreed, Agreement
@@ -88,6 +89,11 @@ def _total(
     return federation.ask(method, order, staged.census.occupied).total
 
 
+def coded_lengths(encoding: Encoding, rows: Tensor) -> Tensor:
+    """Return the roots of the sums of squared lengths of this many coded rows, by group."""
+    return ((len(encoding.blocks) + 1.0) * rows.double()).sqrt()
+
+
 def with_pairs(agreement: Agreement, pairs: Sequence[Pair]) -> Agreement:
     """Return the agreement for rows that have the codes of these pairs, too."""
     encoding = replace(agreement.encoding, pairs=tuple(pairs))
@@ -97,10 +103,10 @@ def with_pairs(agreement: Agreement, pairs: Sequence[Pair]) -> Agreement:
     )
     census = agreement.census
     linear = linear_structure_of(task_of(agreement.plan, encoding))
-    rows = (len(encoding.blocks) + 1.0) * census.counts.sum(dim=0).double()
+    by_group = coded_lengths(encoding, census.counts.sum(dim=0))
     return replace(
         agreement,
         encoding=encoding,
-        census=replace(census, linear=linear, row_lengths=rows.sqrt()),
+        census=replace(census, linear=linear, row_lengths=by_group),
         row_lengths=lengths,
     )

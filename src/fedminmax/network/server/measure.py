@@ -62,7 +62,7 @@ def measure(
     """Return the sums of each run's models, and why some sites sent none."""
     plan, encoding = agreement.plan, agreement.encoding
     asked = [site for site in plan.senders if site not in agreement.refused]
-    models = [table.to(plan.precision.dtype) for table in members]
+    models = [table.to(agreement.task.initial_parameters) for table in members]
     received = sites.measure(models, encoding, asked)
     lines, scores = score_shape(encoding, len(members))
     silent, most = received.reasons, _max_scores(encoding, scores)
