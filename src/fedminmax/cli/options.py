@@ -213,6 +213,6 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "certify": {
         "action": "store_true",
         "help": "after the run, prove with up to 20 more rounds how much lower the worst group's "
-        "training risk could be (logistic with cross-entropy, or linear; with a ridge)",
+        "training risk could be (additive, or logistic or linear with a ridge; not Brier)",
     },
 }
