@@ -28,14 +28,14 @@ RATE = {"learning_rate": PAPADAKI}
 SAFE_RATE = {"learning_rate": "ours: as large as is safe for the rows (networks: at most 0.1)"}
 ADVERSARY = {"adversary_rate": PAPADAKI}
 LOCAL = {"epochs": PAPADAKI, "batch_size": PAPADAKI}
-KEEP = {"keep_share": "none; networks on tables: ours, 0.5"}
+KEEP = {"keep_share": "none; on tables ours: additive models 0.3, networks 0.5"}
 FLOOR = KEEP | {"min_weight": "Papadaki et al. 2021, Algorithm 1 (no floor)"}
 AUTHORS = "the authors' code"
 START = {"start": "Papadaki et al. 2021 (lambda^0 = n_k / n)"}
 SNAPSHOTS = {"adversary_rate": OURS, "steps": OURS, "batch_size": OURS}
 FITS = {"fit_rounds": OURS, "warm_start": OURS}
 LOOK_AHEAD = {
-    "curvature": "ours: second derivatives for linear models of moderate size",
+    "curvature": "ours: second derivatives, for additive and linear models",
     "learning_rate": "ours: of the first step; the server chooses the others",
     "momentum": "Kingma and Ba 2015 (Adam)",
     "linear_start": "ours: for networks on tables true",

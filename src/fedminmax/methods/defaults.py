@@ -2,8 +2,8 @@
 
 The default method is FedMinMaxFast. The other defaults depend on how much work the chosen method
 does in a round. Methods that look ahead stop by themselves, are compared with a plain model trained
-by the same server, and train linear models with a loss and a ridge for which sums prove how low the
-worst group's risk can be (see ``core.certificate``).
+by the same server, and train additive and linear models with a loss and a ridge for which sums
+prove how low the worst group's risk can be (see ``core.certificate``).
 """
 
 from fedminmax.methods.card import Pace

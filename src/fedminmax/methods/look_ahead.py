@@ -8,9 +8,9 @@ They share one server, which differs in who its players are:
 - FedAvgFast: all records as one player, as in McMahan et al. 2017 (see ``fedavg``). So a baseline
   differs from FedMinMaxFast only in its objective, and is as close to its own optimum.
 
-Sites return sums of losses, gradients and, for linear models of moderate size, curvature.
-``second_order_server`` says how the server uses them for linear models, ``first_order_server`` for
-all others, and ``noisy_server`` under a privacy guarantee.
+Sites return sums of losses, gradients and, for additive and linear models of moderate size,
+curvature. ``second_order_server`` says how the server uses them for these, ``first_order_server``
+for all others, and ``noisy_server`` under a privacy guarantee.
 """
 
 import math
