@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedminmax.core.additive.model import Block, Pair, codes_with_pairs
+from fedminmax.core.additive.model import Block, Pair, codes_with_pairs, positions_of
 from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import exact_sums
 from fedminmax.data.row_groups import is_missing
@@ -49,7 +49,9 @@ class NumberColumn:
     def block(self) -> Block:
         """How many codes there are; two bins have no order that could be smooth."""
         bins = len(self.edges) + 1
-        return Block(bins + self.flags_missing, bins if bins > 2 else 0)
+        if bins <= 2:
+            return Block(bins + self.flags_missing)
+        return Block(bins + self.flags_missing, bins, positions=positions_of(self.edges))
 
     def codes(self, values: Table) -> Codes:
         """Return the code of each value."""

@@ -73,11 +73,12 @@ def render_card(
 
 
 def _kind(results: Results) -> str:
-    model = f"{results.model.kind} model"
+    article = "An" if results.model.kind[0] in "aeiou" else "A"
+    model = f"{article} {results.model.kind} model"
     if results.model.hidden:
         model += f" with hidden layers {list(results.model.hidden)}"
     if results.model.members > 1:
-        model = f"mixture of {results.model.members} models, each a {model}"
+        model = f"A mixture of {results.model.members} models, each {model[0].lower()}{model[1:]}"
     return model
 
 

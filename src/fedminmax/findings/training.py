@@ -110,8 +110,9 @@ def _certified_risk(results: Results, proof: Certificate) -> str:
 
 def _beyond_rounding(results: Results, proof: Certificate) -> str:
     """Add what the method predicts where rounding errors keep the certificate from showing it."""
-    left = results.gap_left
-    if left is None or left >= proof.gap:
+    left, wanted = results.gap_left, results.method.options.get("optimality_gap")
+    reached = isinstance(wanted, float) and proof.gap <= wanted
+    if left is None or left >= proof.gap or reached:
         return ""
     return (
         " Rounding errors of these columns allow no closer certificate. The risks' second-order "

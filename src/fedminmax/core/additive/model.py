@@ -25,7 +25,7 @@ its squared length is at most the number of blocks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -38,13 +38,16 @@ RIDGE_BESIDE_BINS = 1.0
 class Block:
     """One column of codes: how many there are, and how strongly their effects are smoothed.
 
-    The first ``ordered`` codes are bins in order, whose second differences are penalised; 0 means
-    that the squares of all effects are. A ``smoothing`` of 0 penalises nothing.
+    The first ``ordered`` codes are bins in order, whose bends are penalised: how far an effect is
+    from the straight line between its neighbours, at the bins' ``positions`` (by default, one bin
+    after another). 0 means that the squares of all effects are penalised. A ``smoothing`` of 0
+    penalises nothing.
     """
 
     size: int
     ordered: int = 0
     smoothing: float = 0.0
+    positions: tuple[float, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -104,9 +107,26 @@ def roughness(block: Block) -> Tensor:
     if not block.ordered:
         return torch.eye(block.size, dtype=torch.float64)
     bends = torch.zeros(max(block.ordered - 2, 0), block.size, dtype=torch.float64)
+    places = block.positions or tuple(map(float, range(block.ordered)))
     for row in range(len(bends)):
-        bends[row, row : row + 3] = torch.tensor([1.0, -2.0, 1.0], dtype=torch.float64)
+        before, here, after = places[row : row + 3]
+        share = (here - before) / (after - before)
+        line = [2.0 * (1.0 - share), -2.0, 2.0 * share]
+        bends[row, row : row + 3] = torch.tensor(line, dtype=torch.float64)
     return bends.T @ bends
+
+
+def positions_of(edges: Sequence[float]) -> tuple[float, ...]:
+    """Return the middles of the bins that these edges separate; outer ones are as wide as the next.
+
+    >>> positions_of([1.0, 3.0, 4.0])
+    (0.0, 2.0, 3.5, 4.5)
+    """
+    if len(edges) < 2:
+        return tuple(map(float, range(len(edges) + 1)))
+    middles = [(low + high) / 2 for low, high in pairwise(edges)]
+    first, last = edges[0] - (edges[1] - edges[0]) / 2, edges[-1] + (edges[-1] - edges[-2]) / 2
+    return (first, *middles, last)
 
 
 def fixed_roughness(block: Block) -> Tensor:

@@ -7,9 +7,10 @@ parameter optimization, Biometrics 2017):
 
     lambda_b <- lambda_b phi (rank_b / lambda_b - tr(V S_b)) / (theta' S_b theta),  V = (H + S)^-1,
 
-with phi = 1 for a likelihood, and twice the error variance for squared errors. The next round's
-sums are taken at that minimum (Gu: Cross-validating non-Gaussian data, 1992, calls this
-performance iteration). A handful of rounds suffice. All sums here are totals over records.
+with phi = 1 for a likelihood, and twice the error variance for squared errors; for bends in few
+records up to twice as much. The next round's sums are taken at that minimum (Gu: Cross-validating
+non-Gaussian data, 1992, calls this performance iteration). A handful of rounds suffice. All sums
+here are totals over records.
 
 | symbol    | name               |
 |-----------|--------------------|
@@ -31,6 +32,7 @@ from fedminmax.core.additive.model import Block, fixed_roughness, roughness
 from fedminmax.core.linear_structure import LinearStructure
 
 MIN_SMOOTHING, MAX_SMOOTHING = 1e-3, 1e8
+CAUTIOUS_RECORDS = 1_000.0
 # One update changes smoothing by at most this factor.
 LARGEST_CHANGE = 30.0
 # Updates in a round: each costs a factorisation of all parameters, which is small for few.
@@ -157,7 +159,7 @@ def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
         inverse[start : start + columns, start : start + columns]
         for start in range(0, outputs * columns, columns)
     ]
-    scale = _dispersion(fit, sums, theta, inverse)
+    scale, caution = _dispersion(fit, sums, theta, inverse), _caution(fit.records)
     smoothing, freedoms, start = fit.smoothing.clone(), torch.zeros_like(fit.smoothing), 0
     for number, block in enumerate(fit.blocks):
         span, shape = slice(start, start + block.size), roughness(block)
@@ -170,7 +172,8 @@ def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
         freedom = max(outputs * block.rank / before - trace, 1e-12)
         freedoms[number] = before * freedom
         squares = max(float(((effects @ shape) * effects).sum()), 1e-300)
-        factor = min(max(scale * freedom / squares, 1.0 / LARGEST_CHANGE), LARGEST_CHANGE)
+        factor = (caution if block.ordered else 1.0) * scale * freedom / squares
+        factor = min(max(factor, 1.0 / LARGEST_CHANGE), LARGEST_CHANGE)
         smoothing[number] = min(max(before * factor, MIN_SMOOTHING), MAX_SMOOTHING)
     return replace(fit, theta=theta, smoothing=smoothing, freedom=freedoms)
 
@@ -215,6 +218,15 @@ def _dispersion(fit: SmoothFit, sums: MeanSums, theta: Tensor, inverse: Tensor) 
     squares = sums.loss + float(sums.gradient @ step + 0.5 * step @ (sums.curvature @ step))
     used = float((inverse * sums.curvature).sum())
     return 2.0 * max(squares, 1e-300) / max(fit.records - used, 1.0)
+
+
+def _caution(records: int) -> float:
+    """Return as if how many times as much records varied, for bends: up to twice if there are few.
+
+    In doubt, effects of numbers are then straighter (Wood: Generalized Additive Models, 2017,
+    section 6.2.4).
+    """
+    return 1.0 + min(1.0, CAUTIOUS_RECORDS / records)
 
 
 def _penalised(sums: MeanSums, penalty: Tensor) -> float:

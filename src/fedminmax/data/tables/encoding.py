@@ -22,7 +22,7 @@ from itertools import pairwise
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from fedminmax.config.schema import Kind, Schema
-from fedminmax.core.additive.model import Block, Pair
+from fedminmax.core.additive.model import Block, Pair, positions_of
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.bins import MAX_BINS, MAX_CODES
@@ -101,7 +101,10 @@ class BinnedQuantity:
     def block(self) -> Block:
         """How many codes there are; two bins have no order that could be smooth."""
         bins = len(self.edges) + 1
-        return Block(bins + self.flags_missing, bins if bins > 2 else 0, self.smoothing)
+        if bins <= 2:
+            return Block(bins + self.flags_missing, 0, self.smoothing)
+        places = positions_of(self.edges)
+        return Block(bins + self.flags_missing, bins, self.smoothing, places)
 
 
 @with_config(STRICT)
