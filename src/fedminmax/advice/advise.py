@@ -134,7 +134,12 @@ def _costs(config: TableConfig, task: Task, census: Census, row: Tensor) -> list
             messages = message_bytes(method, task, census, row, validates=validates)
         except InputError as error:
             refusal = str(error)
-        rounds = usual_rounds(key, linear=census.linear is not None, loss=config.model.loss)
+        rounds = usual_rounds(
+            key,
+            linear=census.linear is not None,
+            loss=config.model.loss,
+            additive=config.model.is_additive,
+        )
         max_rounds = asked.rounds if key == asked.method else None
         costs.append(RunCost(key, rounds, max_rounds, messages, refusal))
     return costs

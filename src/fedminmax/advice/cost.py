@@ -94,7 +94,7 @@ def message_bytes(
     return MessageBytes(down, up)
 
 
-def usual_rounds(key: str, *, linear: bool, loss: str) -> Rounds | None:
+def usual_rounds(key: str, *, linear: bool, loss: str, additive: bool = False) -> Rounds | None:
     """Return how many rounds a method usually needs; None if that was not measured.
 
     For methods that look ahead they were measured (benchmarks/rounds_to_target.py). Linear models:
@@ -108,7 +108,8 @@ def usual_rounds(key: str, *, linear: bool, loss: str) -> Rounds | None:
         if not linear:
             return Rounds(28, 100)
         # For least squares the first round's sums determine the whole problem.
-        return Rounds(1, 2) if loss == "squared_error" else Rounds(3, 8)
+        quadratic = loss == "squared_error" and not additive
+        return Rounds(1, 2) if quadratic else Rounds(3, 8)
     return Rounds(1_000, 5_000) if key == "fedminmax" else None
 
 

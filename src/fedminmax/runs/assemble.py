@@ -318,7 +318,12 @@ def _cost(run: FinishedRun, config: TableConfig, census: CensusFile, *, masked: 
         validates=any(map(any, census.validation)),
     )
     cost: dict[str, object] = {"bytes_down": messages.down, "bytes_up": messages.up}
-    usual = usual_rounds(run.table_run.card.key, linear=linear is not None, loss=saved.loss)
+    usual = usual_rounds(
+        run.table_run.card.key,
+        linear=linear is not None,
+        loss=saved.loss,
+        additive=encoding.is_additive,
+    )
     if usual is not None and config.privacy is None:
         cost["usual_rounds"] = (usual.low, usual.high)
     if run.sites is not None:

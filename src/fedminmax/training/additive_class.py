@@ -7,8 +7,8 @@ and a certificate is about this class.
 
 A pair's score is how much its cells could lower the loss, less what that many cells would lower it
 by chance: sum G^2 / (H + 5) - cells - 3 sqrt(2 cells), with G the sum of slopes and H that of
-second derivatives in a cell. Pairs with a positive score are taken from the top (Lou et al., KDD 2013,
-rank pairs by a fit on cells, too).
+second derivatives in a cell. Pairs with a positive score are taken from the top (Lou et al., KDD
+2013, rank pairs by a fit on cells, too).
 
 ``class_rounds`` is a generator: it yields what to ask for, and is sent the totals over all sites.
 At first all effects are 0, so that every record has the same second derivative: those first sums
