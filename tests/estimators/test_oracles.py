@@ -96,8 +96,9 @@ def test_a_regressor_does_not_see_the_unit_of_its_target() -> None:
         return FedMinMaxRegressor(rounds=50).fit(problem.x, y, sensitive_features=problem.group)
 
     plain, large = fitted(problem.quantity), fitted(1000.0 * problem.quantity + 7.0)
+    # The last digits of scaled targets differ; a ridge of 1e-6 lets them move flat directions.
     np.testing.assert_allclose(
-        large.predict(problem.x), 1000.0 * plain.predict(problem.x) + 7.0, rtol=1e-8
+        large.predict(problem.x), 1000.0 * plain.predict(problem.x) + 7.0, rtol=2e-6
     )
     for group, risk in plain.risks_by_group_.items():
         assert large.risks_by_group_[group] == pytest.approx(1e6 * risk)

@@ -104,7 +104,11 @@ def test_codes_by_hand() -> None:
     assert (age.edges, age.flags_missing, age.fallback) == ((35.0, 45.0), True, 1)
     assert (ward.categories, ward.flags_missing) == (("a", "b"), True)
     assert (smoker.edges, smoker.flags_missing) == ((0.5,), True)
-    assert encoding.blocks == (Block(4, ordered=3), Block(4), Block(3))
+    assert encoding.blocks == (
+        Block(4, ordered=3, positions=(30.0, 40.0, 50.0)),
+        Block(4),
+        Block(3),
+    )
     assert encoding.records == len(ROWS)
     codes = encode_features(parsed(ROWS).features, encoding).tolist()
     assert codes[:3] == [[0, 0, 0], [0, 0, 0], [0, 1, 0]]
@@ -119,7 +123,11 @@ def test_a_missing_value_that_training_never_saw_counts_as_the_median() -> None:
     codes = encode_features(parsed(ROWS[-2:]).features, encoding).tolist()
     # The ward was never missing either: it is another value.
     assert codes == [[1, 2, 0], [2, 2, 1]]
-    assert encoding.blocks == (Block(3, ordered=3), Block(3), Block(2))
+    assert encoding.blocks == (
+        Block(3, ordered=3, positions=(30.0, 40.0, 50.0)),
+        Block(3),
+        Block(2),
+    )
 
 
 def test_constants_are_dropped_and_gaps_of_a_constant_are_kept() -> None:
