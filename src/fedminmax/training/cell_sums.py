@@ -17,16 +17,9 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.methods.look_ahead import FedAvgFast, ask_for_sums
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
+from fedminmax.training.certify import ProofState
 
 MEAN_FIT = FedAvgFast()
-
-
-@dataclass(frozen=True, eq=False)
-class StillState:
-    """A model that does not change."""
-
-    parameters: Tensor
-    weights: Tensor
 
 
 @dataclass(frozen=True)
@@ -38,11 +31,11 @@ class CellSums:
     learning_rate: float = 0.0
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
-    def init(self, parameters: Tensor, census: Census) -> StillState:  # noqa: ARG002
+    def init(self, parameters: Tensor, census: Census) -> ProofState:  # noqa: ARG002
         """Start at the model itself."""
-        return StillState(parameters, torch.zeros(0, dtype=torch.float64))
+        return ProofState(parameters, torch.zeros(0, dtype=torch.float64))
 
-    def order(self, state: StillState, key: RoundKey) -> Order:
+    def order(self, state: ProofState, key: RoundKey) -> Order:
         """Broadcast the model."""
         return ask_for_sums(key, state.parameters)
 
@@ -69,6 +62,6 @@ class CellSums:
             upper=torch.full((numbers,), largest, dtype=torch.float64),
         )
 
-    def update(self, state: StillState, total: Sums) -> StillState:  # noqa: ARG002
+    def update(self, state: ProofState, total: Sums) -> ProofState:  # noqa: ARG002
         """Do not change the model."""
         return state
