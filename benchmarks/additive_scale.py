@@ -21,12 +21,15 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=43)
     parser.add_argument("--pairs", type=int, default=10)
     options = parser.parse_args()
+    start = time.perf_counter()
     census = coded_census(options.data, options.times)
     records = sum(map(len, census.sites))
+    seconds, memory = time.perf_counter() - start, peak_bytes() / 2**30
+    print(f"{records:,} records read and coded in {seconds:.1f} s, {memory:.2f} GB", flush=True)
     start = time.perf_counter()
     trained = whole_training(census, census.sites, options.pairs)
     seconds = time.perf_counter() - start
-    print(f"{records:,} records, {trained.parameters:,} parameters of an output")
+    print(f"{trained.parameters:,} parameters of an output")
     print(f"{trained.class_rounds} rounds to choose the class, {trained.rounds} of the method")
     print(f"gap {trained.gap}, {seconds:.1f} s, {peak_bytes() / 2**30:.2f} GB at most")
 

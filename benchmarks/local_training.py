@@ -24,7 +24,7 @@ from fedminmax.core.task import Task
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.method import SiteData
-from fedminmax.training.per_site import add_up, ask_in_turn, site_reply
+from fedminmax.training.replies import add_up, ask_in_turn, site_reply
 
 FEATURES = 20
 CLASSES = 2

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import NonlinearConstraint, minimize
+from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
 
 from tests.problems import Vector
 
@@ -11,8 +11,11 @@ Functions = Callable[[Vector], tuple[Vector, Vector]]
 """Maps a point to all functions' values [A] and slopes [A, f]."""
 
 
-def lowest_maximum(functions: Functions, start: Vector) -> float:
-    """Minimise t with q_a(x) <= t, an ordinary smooth programme, by SLSQP."""
+def lowest_maximum(functions: Functions, start: Vector, cone: Vector | None = None) -> float:
+    """Minimise t with q_a(x) <= t, an ordinary smooth programme, by SLSQP.
+
+    With a ``cone``, cone x >= 0 holds, too, at the start as well.
+    """
 
     def room(both: Vector) -> Vector:
         return np.asarray(both[-1] - functions(both[:-1])[0])
@@ -29,11 +32,16 @@ def lowest_maximum(functions: Functions, start: Vector) -> float:
         slope: Vector = np.r_[np.zeros(len(both) - 1), 1.0]
         return slope
 
+    constraints: list[NonlinearConstraint | LinearConstraint]
+    constraints = [NonlinearConstraint(room, 0.0, np.inf, jac=slope_of_room)]
+    if cone is not None:
+        lines = np.c_[cone, np.zeros(len(cone))]
+        constraints.append(LinearConstraint(lines, 0.0, np.inf))
     found = minimize(
         height,
         np.r_[start, functions(start)[0].max()],
         jac=slope_of_height,
-        constraints=NonlinearConstraint(room, 0.0, np.inf, jac=slope_of_room),
+        constraints=constraints,
         method="SLSQP",
         options={"ftol": 1e-14, "maxiter": 2000},
     )

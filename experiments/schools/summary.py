@@ -31,7 +31,7 @@ from fedminmax.data.tables.load import FederatedTables, OwnedExamples, load_fede
 from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.findings.training import certificate_text
 from fedminmax.metrics.intervals import MIN_ROWS
-from fedminmax.metrics.score_rows import score_rows
+from fedminmax.metrics.sums import score_rows
 from fedminmax.report.style import new_figure, save_figure
 from fedminmax.runs.folder import finished_results
 

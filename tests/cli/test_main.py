@@ -1,14 +1,22 @@
-"""A user's mistake: exit code 2, one line that says what to do, and nothing written."""
+"""A user's mistake: exit code 2, one line that says what to do, and nothing written.
+
+Help answers at once because it imports nothing heavy, and every page has an example.
+
+Without an optional package, its command says in one line what to install.
+"""
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from fedminmax.cli import methods
-from tests.cli.command import SMALL, complaint, fedminmax
-from tests.cli.in_process import call
+from tests.cli.command import SMALL, command, complaint, fedminmax, fedminmax_process
+from tests.cli.hospitals import write_config, write_hospitals
+from tests.cli.in_process import call, run_here
 
 
 @pytest.mark.parametrize(
@@ -84,3 +92,87 @@ def test_a_fault_of_the_system_names_the_file_if_there_is_one(
         monkeypatch.setattr(methods, "list_methods", fail)
         assert call("methods") == 1
         assert capsys.readouterr().err == expected
+
+
+PAGES: list[list[str]] = [[], ["reproduce"], ["reproduce", "synthetic"]]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_help_has_an_example(page: list[str], tmp_path: Path) -> None:
+    done = fedminmax_process(*page, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "example: fedminmax" in done.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from fedminmax.cli.main import build_parser; build_parser().format_help();"
+        "print([m for m in ('torch', 'numpy', 'rich', 'scipy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_version(tmp_path: Path) -> None:
+    assert fedminmax_process("--version", cwd=tmp_path).stdout.strip() == "0.1.0"
+
+
+def test_a_reader_who_has_had_enough_is_no_error(tmp_path: Path) -> None:
+    """As in `fedminmax methods | head`: the other end of the pipe is closed."""
+    with subprocess.Popen(
+        command("methods"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+TRAIN = ["train", "fedminmax.toml", "--out", "new"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hospitals")
+    write_hospitals(folder)
+    run_here("train", write_config(folder, method="rounds = 2"), "--out", folder / "run")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("package", "users", "words"),
+    [
+        ("onnx", ["fedminmax.exports.onnx"], ["export", "run", "--onnx", "model.onnx"]),
+        (
+            "tensorboard",
+            ["fedminmax.exports.tensorboard_log", "torch.utils.tensorboard"],
+            [*TRAIN, "--tensorboard"],
+        ),
+        (
+            "mlflow",
+            ["fedminmax.exports.mlflow_log"],
+            [*TRAIN, "--mlflow-uri", "sqlite:///rounds.db"],
+        ),
+    ],
+)
+def test_one_line_says_what_to_install(
+    package: str,
+    users: list[str],
+    words: list[str],
+    trained: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for module in users:  # which other tests may have imported, when the package was there
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.chdir(trained)
+    assert call(*words) == 2
+    said = capsys.readouterr().err
+    assert said.splitlines()[-1] == (
+        f"fedminmax: error: {package} is needed: pip install 'fedminmax[{package}]'"
+    )
+    assert "Traceback" not in said

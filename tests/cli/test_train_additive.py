@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 import fedminmax
+from fedminmax.config.read import read_config
 from tests.cli.hospitals import TASKS, write_config, write_hospitals
 from tests.cli.in_process import run_here
 from tests.complaints import complaint_of
@@ -56,3 +57,31 @@ def test_other_models_are_not_explained(tmp_path: Path, monkeypatch: pytest.Monk
     run_here("train", write_config(tmp_path, method="rounds = 2"))
     model = fedminmax.load_model("runs/fedminmax")
     assert 'kind = "additive"' in complaint_of(lambda: model.explain("later.csv"))
+
+
+@pytest.mark.parametrize("target", ["ill", "cost"])
+def test_a_monotone_effect_is_one_in_files_reports_and_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    write_hospitals(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    model = 'kind = "additive"\nmonotone = { age = "down" }'
+    run_here("train", write_config(tmp_path, target, model=model, method=FAST))
+    saved = fedminmax.load_model("runs/fedminmax")
+    ages = pl.read_csv("later.csv").drop("age")[:1]
+    ages = ages.join(pl.DataFrame({"age": np.linspace(0, 120, 1201)}), how="cross")
+    explained = saved.explain(ages)
+    assert np.diff(explained["score"].to_numpy()).max() <= 0.0
+    run_here("report", "runs/fedminmax", "--out", "report.html")
+    for file in ("report.html", "runs/fedminmax/model_card.md"):
+        assert "“age” only down" in Path(file).read_text()
+
+
+def test_three_classes_have_no_monotone_effects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_hospitals(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    model = 'kind = "additive"\nmonotone = { age = "down" }'
+    config = write_config(tmp_path, "stage", model=model, method=FAST)
+    assert "3 classes" in complaint_of(lambda: read_config(config))

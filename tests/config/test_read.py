@@ -298,6 +298,37 @@ def test_any_name_survives_being_written(name: str) -> None:
         ),
         (
             'kind = "logistic"',
+            'kind = "logistic"\nmonotone = { age = "up" }',
+            '[model] monotone is for kind = "additive", not "logistic"; remove one of them',
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "additive"\nmonotone = { age = "upwards" }',
+            "[model.monotone] age is 'upwards'; give 'up' or 'down'",
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "additive"\nmonotone = { aeg = "up" }',
+            "[model] monotone has 'aeg', which is no feature; did you mean 'age'?",
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "additive"\nmonotone = { ward = "up" }',
+            (
+                "[model] monotone has 'ward', which is a category; only numbers, dates and "
+                "booleans have an order: remove it, or correct the kind"
+            ),
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "additive"\nmonotone = { age = "up" }',
+            (
+                '[model] monotone needs second derivatives, which [method] name = "fedminmax" does '
+                "not use; give fedminmax-fast, fedavg-fast, afl-fast, or remove monotone"
+            ),
+        ),
+        (
+            'kind = "logistic"',
             'kind = "additive"\n[privacy]\nepsilon = 1\ndelta = 1e-5',
             (
                 '[model] kind = "additive", but its bins and its smoothing are chosen from counts '

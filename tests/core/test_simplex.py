@@ -2,6 +2,14 @@
 
 (.9, .6): tau = .25. (1.2, .15): tau = .2 and the second entry is cut off. (0, 0, 0, 5) with
 epsilon = .02 leaves 1 - 3 * .02 for the last. A clip-and-renormalise would give (.6, .4) first.
+
+mu . r over the allowed weights is nu . R over a plain simplex.
+
+What makes a point the projection P(v) on a closed convex set, tested on random vectors.
+
+x = P(v) exactly if x is feasible and <v - x, z - x> <= 0 for every feasible z; on a simplex it
+is enough to try its corners z = epsilon + (total - size epsilon) e_i. Hence P is idempotent,
+non-expansive and order-preserving, and v - x is one constant tau wherever x > epsilon.
 """
 
 import math
@@ -9,10 +17,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.solvers.simplex import ascend_on_simplex, project_on_simplex
-from tests.problems import to_numpy
+from fedminmax.core.solvers.max_of_quadratics import highest_mix
+from fedminmax.core.solvers.simplex import FixedShares, ascend_on_simplex, project_on_simplex
+from tests.oracles import project_by_bisection
+from tests.problems import Vector, to_numpy
 
 
 def vector(*values: float) -> torch.Tensor:
@@ -115,3 +127,162 @@ def test_the_floor_also_holds_among_those_present() -> None:
         vector(0.1, 0.4, 0.5), vector(9.0, 0.0, math.nan), present, rate=1.0, floor=0.1
     )
     np.testing.assert_allclose(to_numpy(got), [0.4, 0.1, 0.5], atol=1e-15)
+
+
+games = st.integers(2, 6).flatmap(
+    lambda size: st.tuples(
+        st.lists(st.integers(1, 99), min_size=size, max_size=size),
+        st.lists(st.booleans(), min_size=size, max_size=size).filter(any),
+        st.lists(st.floats(0, 5), min_size=size, max_size=size),
+        st.lists(st.floats(0.01, 1), min_size=size, max_size=size),
+        st.floats(0.0, 0.95),
+    )
+)
+
+
+@given(games)
+def test_a_plain_game_over_mixed_risks_is_the_game_with_fixed_weights(
+    drawn: tuple[list[int], list[bool], list[float], list[float], float],
+) -> None:
+    *lists, keep_share = drawn
+    rows, included, risks, wishes = (torch.tensor(own) for own in lists)
+    shares, r = rows.double() / rows.sum(), risks.double()
+    fixed = FixedShares(shares, included, keep_share)
+    chosen = wishes.double()[included] / wishes.double()[included].sum()
+    weights = fixed.weights(chosen)
+    assert float(weights.sum()) == pytest.approx(1.0)
+    assert torch.equal(weights[~included], shares[~included])
+    assert bool((weights >= keep_share * shares).all())
+    assert fixed.chosen(weights).tolist() == pytest.approx(chosen.tolist())
+    assert float(weights @ r) == pytest.approx(float(chosen @ fixed.mix(r)))
+    # The worst that is allowed: all that is free, but for the floor, on the highest included risk.
+    epsilon = 0.5 * fixed.free / int(included.sum())
+    allowed = torch.where(included, keep_share * shares + epsilon, shares)
+    allowed[included.nonzero()[int(r[included].argmax())]] += 1.0 - allowed.sum()
+    worst = highest_mix(fixed.mix(r), fixed.floor(epsilon))
+    assert worst == pytest.approx(float(allowed @ r))
+
+
+def test_where_all_play_nothing_changes() -> None:
+    shares = torch.tensor([0.1, 0.9], dtype=torch.float64)
+    fixed = FixedShares(shares, torch.tensor([True, True]))
+    values = torch.tensor([[0.3, 7.0], [1.1, 0.1]], dtype=torch.float64)
+    assert torch.equal(fixed.mix(values), values)
+    assert torch.equal(fixed.chosen(shares), shares)
+    assert torch.equal(fixed.weights(values[0]), values[0])
+    assert fixed.floor(0.07) == 0.07
+
+
+def test_if_all_play_the_value_is_a_mixture_of_the_worst_and_the_mean_risk() -> None:
+    shares = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    risks = torch.tensor([0.9, 0.1, 0.4], dtype=torch.float64)
+    fixed = FixedShares(shares, torch.ones(3, dtype=torch.bool), keep_share=0.25)
+    mean = 0.2 * 0.9 + 0.5 * 0.1 + 0.3 * 0.4
+    assert float(fixed.mix(risks).max()) == pytest.approx(0.75 * 0.9 + 0.25 * mean, rel=1e-14)
+
+
+entries = st.floats(-10.0, 10.0, allow_nan=False)
+vectors = st.lists(entries, min_size=1, max_size=8).map(lambda own: np.array(own, np.float64))
+fills = st.sampled_from([0.0, 0.1, 0.5, 0.99, 1.0])
+
+
+def project(vector: Vector, floor: float = 0.0) -> Vector:
+    return to_numpy(project_on_simplex(torch.from_numpy(vector), floor=floor))
+
+
+@given(vectors, fills)
+def test_the_result_is_feasible(vector: Vector, fill: float) -> None:
+    floor = fill / len(vector)
+    x = project(vector, floor)
+    assert x.min() >= floor
+    assert abs(x.sum() - 1.0) < 1e-14 * len(vector)
+
+
+@given(vectors, fills)
+def test_no_corner_of_the_simplex_is_on_the_side_of_the_vector(vector: Vector, fill: float) -> None:
+    floor = fill / len(vector)
+    x = project(vector, floor)
+    for corner in np.eye(len(vector)) * (1.0 - fill) + floor:
+        assert (vector - x) @ (corner - x) <= 1e-12
+
+
+@given(vectors, fills)
+def test_agreement_with_bisection_on_the_multiplier(vector: Vector, fill: float) -> None:
+    floor = fill / len(vector)
+    expected = project_by_bisection(vector, floor=floor)
+    np.testing.assert_allclose(project(vector, floor), expected, rtol=0, atol=1e-13)
+
+
+@given(vectors, st.sampled_from([0.25, 0.5, 2.0]))
+def test_agreement_for_another_total(vector: Vector, total: float) -> None:
+    got = to_numpy(project_on_simplex(torch.from_numpy(vector), total=total))
+    np.testing.assert_allclose(got, project_by_bisection(vector, total=total), rtol=0, atol=1e-13)
+
+
+@given(vectors, fills)
+def test_projecting_twice_is_projecting_once(vector: Vector, fill: float) -> None:
+    floor = fill / len(vector)
+    once = project(vector, floor)
+    np.testing.assert_allclose(project(once, floor), once, rtol=0, atol=1e-15)
+
+
+@given(st.lists(st.tuples(entries, entries), min_size=1, max_size=8), fills)
+def test_it_never_moves_two_vectors_apart(pairs: list[tuple[float, float]], fill: float) -> None:
+    u, v = np.array(pairs).T
+    floor = fill / len(pairs)
+    apart = np.linalg.norm(project(u, floor) - project(v, floor))
+    assert apart <= np.linalg.norm(u - v) + 1e-14
+
+
+@given(vectors, fills)
+def test_the_order_of_entries_is_kept(vector: Vector, fill: float) -> None:
+    sorted_result = project(vector, fill / len(vector))[np.argsort(vector)]
+    assert (np.diff(sorted_result) >= 0).all()
+
+
+@given(vectors, fills)
+def test_the_same_amount_is_taken_from_every_entry_above_the_floor(
+    vector: Vector, fill: float
+) -> None:
+    floor = fill / len(vector)
+    x = project(vector, floor)
+    taken = (vector - x)[x > floor + 1e-12]
+    if len(taken):
+        assert np.ptp(taken) < 1e-13
+
+
+@given(vectors, st.sampled_from([-1e9, -3.0, 0.5, 1e9]))
+def test_a_common_shift_changes_nothing(vector: Vector, shift: float) -> None:
+    """Adding 1e9 rounds each entry to 2^-23, so the shifted numbers themselves are compared."""
+    shifted = vector + shift
+    expected = project_by_bisection(shifted - shift)
+    np.testing.assert_allclose(project(shifted), expected, rtol=0, atol=1e-13)
+
+
+weights_and_risks = st.lists(
+    st.tuples(st.floats(0.01, 1.0), st.floats(0.0, 2.0), st.booleans()), min_size=1, max_size=6
+)
+
+
+@given(weights_and_risks, st.sampled_from([0.0, 0.1, 10.0]))
+def test_ascent_keeps_the_mass_and_everyone_who_was_absent(
+    entries_seen: list[tuple[float, float, bool]], rate: float
+) -> None:
+    raw, risks, seen = (np.array(column) for column in zip(*entries_seen, strict=True))
+    weights, present = raw / raw.sum(), seen.astype(bool)
+    unseen_risks = np.where(present, risks, np.nan)
+    got = to_numpy(
+        ascend_on_simplex(
+            torch.from_numpy(weights),
+            torch.from_numpy(unseen_risks),
+            torch.from_numpy(present),
+            rate=rate,
+        )
+    )
+    assert (got[~present] == weights[~present]).all()
+    assert abs(got.sum() - 1.0) < 1e-14
+    if present.any():
+        expected = project_by_bisection(
+            (weights + rate * risks)[present], total=float(weights[present].sum())
+        )
+        np.testing.assert_allclose(got[present], expected, rtol=0, atol=1e-13)

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from fedminmax import FedMinMaxClassifier, FedMinMaxRegressor
+from fedminmax.core.errors import InputError
 from tests.complaints import complaint_of
 
 GENERATOR = np.random.default_rng(0)
@@ -147,3 +148,60 @@ def test_too_many_columns_and_other_models_are_refused() -> None:
     assert "too few for 2,001 columns; give model='linear'" in refusal
     linear = FedMinMaxClassifier(model="linear").fit(X, LABEL)
     assert "explain is for additive models" in complaint_of(lambda: linear.explain(X))
+
+
+def test_a_monotone_effect_goes_only_up_everywhere() -> None:
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": generator.uniform(0, 10, 2000).round(2),
+            "dose": generator.normal(size=2000),
+            "ward": generator.choice(list("abc"), 2000),
+        }
+    )
+    frame.loc[generator.random(2000) < 0.05, "age"] = np.nan
+    risk = np.sin(frame["age"].fillna(3)) + 0.2 * frame["age"].fillna(0) + frame["dose"]
+    y = np.where(risk + generator.normal(size=2000) > 1.0, "yes", "no")
+    grid = pd.DataFrame({"age": np.linspace(-5, 15, 2001), "dose": 0.3, "ward": "a"})
+    for direction, sign in (("up", 1), ("down", -1)):
+        model = FedMinMaxClassifier(monotone={"age": direction}, random_state=0)
+        model.fit(frame, y, sensitive_features=frame["ward"])
+        scores = model.explain(grid).score[:, 0]
+        assert (sign * np.diff(scores)).min() >= 0.0
+        assert model.certificate_.gap <= 1e-4
+        assert not any(
+            "age and" in name or "and age" in name for name in model.encoder_.block_names
+        )
+    free = FedMinMaxClassifier(random_state=0).fit(frame, y, sensitive_features=frame["ward"])
+    assert np.diff(free.explain(grid).score[:, 0]).min() < -0.01
+
+
+def test_a_monotone_regression_of_a_table_without_names() -> None:
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=(500, 2))
+    y = np.sin(3 * x[:, 0]) + x[:, 1] + 0.1 * generator.normal(size=500)
+    model = FedMinMaxRegressor(monotone={0: "down"}).fit(x, y)
+    grid = np.c_[np.linspace(-4, 4, 500), np.zeros(500)]
+    assert np.diff(model.predict(grid)).max() <= 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"monotone": {"aeg": "up"}}, "'aeg'.*did you mean 'age'"),
+        ({"monotone": {"ward": "up"}}, "'ward'.*text or categories"),
+        ({"monotone": {"age": "upwards"}}, "'up' or 'down'"),
+        ({"monotone": {"age": "up"}, "model": "linear"}, "monotone.*additive"),
+        ({"monotone": {"age": "up"}, "model": "additive", "learning_rate": 0.1}, "FedMinMax does"),
+    ],
+)
+def test_wrong_monotone_columns_are_refused(settings: dict[str, Any], words: str) -> None:
+    frame = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0], "ward": ["a", "b", "a", "b"]})
+    with pytest.raises(InputError, match=words):
+        FedMinMaxClassifier(**settings).fit(frame, [0, 0, 1, 1])
+
+
+def test_three_classes_have_no_monotone_score() -> None:
+    frame = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]})
+    with pytest.raises(InputError, match="3 classes"):
+        FedMinMaxClassifier(monotone={"age": "up"}).fit(frame, [0, 1, 2, 0, 1, 2])

@@ -14,7 +14,7 @@ import torch
 
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.network.secure.messages import Ask, from_bytes, to_bytes
-from fedminmax.network.server.masked_memory import MASKED_FILE
+from fedminmax.network.server.masked_asking import MASKED_FILE
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.wire.messages import order_from_bytes, order_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, SecureAggregation

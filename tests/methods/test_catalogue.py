@@ -1,4 +1,7 @@
-"""The catalogue is complete, and what it says of a method is what the method does."""
+"""The catalogue is complete, and what it says of a method is what the method does.
+
+The tables of methods in README.md and docs/methods.md are those that the cards give.
+"""
 
 import importlib
 import pkgutil
@@ -6,12 +9,13 @@ from dataclasses import fields, is_dataclass, replace
 
 import pytest
 import torch
+from scripts.method_tables import ROOT, STUB, TABLES, names_of_the_room, with_table
 
 from fedminmax import methods
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census, Reveals
 from fedminmax.methods.card import Pace, Weights, card_of
-from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.catalogue import BUILT_IN, CARDS
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import needs_each_reply, takes_one_step
 
@@ -97,3 +101,20 @@ def test_own_settings_win_over_common_ones() -> None:
 def test_bad_settings_are_refused(own: dict[str, str], expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         CARDS["qfedavg"].build({}, own)
+
+
+@pytest.mark.parametrize("page", TABLES)
+def test_a_table_is_what_the_cards_say(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert with_table(text, TABLES[page]()) == text, "run: make tables"
+
+
+def test_the_room_offers_every_method() -> None:
+    assert STUB.read_text(encoding="utf-8") == names_of_the_room(), "run: make tables"
+
+
+@pytest.mark.parametrize("page", TABLES)
+def test_every_method_is_in_the_table(page: str) -> None:
+    table = TABLES[page]()
+    for card in BUILT_IN.values():
+        assert table.count(f"`{card.make.__name__}`") == 1

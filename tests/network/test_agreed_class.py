@@ -10,13 +10,15 @@ from torch import Tensor
 
 from fedminmax.config.planned_runs import RATE, SAFE, PlannedRun
 from fedminmax.config.read import TableConfig, read_config
-from fedminmax.core.additive.model import Pair
+from fedminmax.core.additive.model import AdditiveModel, Pair
 from fedminmax.core.workspace import model_with
+from fedminmax.data.tables.encoding import with_directions
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.site.policy import check_encoding
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.pairs import pairs_to_bytes
+from fedminmax.network.wire.grids import pairs_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, Precision, task_of
 from fedminmax.runs.plan import federate, with_class
 from fedminmax.training.train import train
@@ -115,6 +117,35 @@ def test_the_network_has_the_simulations_model(
     ]
     half = len(tables.train)
     assert torch.allclose(torch.cat(outputs[:half]), torch.cat(outputs[half:]), atol=1e-9)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_effects_go_only_up_between_sites_too(
+    masked: bool,  # noqa: FBT001 - the case
+    tmp_path: Path,
+) -> None:
+    config = write_sites(tmp_path)
+    config = replace(config, model=replace(config.model, monotone={"age": "up"}))
+    tables, members = simulated(config, FAST)
+    plan = plan_of_sites(config, FAST, masked=masked)
+    transport = FourSites(tmp_path) if masked else DirectTransport(tmp_path)
+    assert run_plan(plan, transport, tmp_path / "server").error is None
+    agreed = read_agreement(tmp_path / "server" / AGREEMENT_FILE)
+    assert agreed is not None
+    assert agreed.encoding == tables.encoding
+    task = task_of(plan, agreed.encoding)
+    found = read_members(run_folder(tmp_path / "server", plan, 0))
+    models = [model_with(task, parameters[0]) for parameters in (found, members)]
+    ours, theirs = (torch.cat([m(part.examples.x) for part in tables.train]) for m in models)
+    assert torch.allclose(ours, theirs, atol=1e-9)
+    bins = agreed.encoding.blocks[0].ordered
+    assert isinstance(models[0], AdditiveModel)
+    effects = models[0].effects.detach()
+    assert float((effects[1] - effects[0])[:bins].diff().min()) >= 0.0
+    # A site that agreed to this refuses an encoding without it.
+    other = with_directions(agreed.encoding, {})
+    with pytest.raises(RefusedError, match="monotone"):
+        check_encoding(other, plan, None)
 
 
 def test_methods_with_steps_get_a_rate_that_is_safe(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from fedminmax.core.iterates import initial_iterates
 from fedminmax.core.messages import RoundKey, Sums
 from fedminmax.methods.method import SelectingState, sums_over_rows, takes_one_step
 from fedminmax.network.wire.plan import NetworkPlan
-from fedminmax.training.per_site import add_up
+from fedminmax.training.replies import add_up
 from tests.network.network_problem import simulated_federation
 
 # What the server gets of a site's reply in a round: the same, another one, or nothing.

@@ -20,13 +20,8 @@ from fedminmax.core.validation import LossSums
 from fedminmax.core.workspace import Workspace
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.initial_model import initial_model
-from fedminmax.methods.method import (
-    AnyMethod,
-    SiteData,
-    asks_again,
-    lets_sites_keep,
-)
-from fedminmax.training.per_site import NOTHING, add_up, site_reply
+from fedminmax.methods.method import AnyMethod, SiteData, asks_again, lets_sites_keep
+from fedminmax.training.replies import NOTHING, add_up, site_reply
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ def _status(options: argparse.Namespace) -> None:
     if is_server_kit(options.kit):
         deferred("participant", "show_kit_status")(options)
     else:
-        deferred("federation_status", "show_status")(options)
+        deferred("federation_runs", "show_status")(options)
 
 
 def _add_for_a_run(actions: Commands, name: str, *, short: str, text: str) -> None:

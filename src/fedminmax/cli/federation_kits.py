@@ -25,10 +25,7 @@ from fedminmax.network.flare.federation_file import (
 )
 from fedminmax.network.flare.kits import NO_REQUESTS, provision, site_readme
 from fedminmax.network.flare.requests import read_requests
-from fedminmax.network.wire.plan import (
-    MIN_MASKED_SITES,
-    threshold_for,
-)
+from fedminmax.network.wire.plan import MIN_MASKED_SITES, threshold_for
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation import FederationRun, check_for_sites, plan_of
 

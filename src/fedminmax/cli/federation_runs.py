@@ -1,24 +1,28 @@
-"""`fedminmax federation`: run between sites or on one machine.
+"""`fedminmax federation`: run between sites or on one machine, and ask how the federation is.
 
 - `run`, `resume` and `stop` are the coordinator's side of a run between sites;
-- `local` starts a whole federation on this machine, for one run.
+- `local` starts a whole federation on this machine, for one run;
+- `status` shows the server, its sites and its runs, in a table or as JSON.
 
 During a run each round is shown as it arrives: risks, weights, and which sites answered or did not.
 """
 
 import argparse
+import json
 import shutil
 import tempfile
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 
 from fedminmax.cli.federation import site_rules_of
 from fedminmax.cli.options import overrides_of
-from fedminmax.cli.terminal import Display, display, highest_risks, say
+from fedminmax.cli.terminal import Display, display, highest_risks, print_table, say, wide_console
 from fedminmax.cli.trained import print_trained
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
@@ -27,13 +31,13 @@ from fedminmax.findings.privacy import WITHOUT_AGGREGATION, guarantee_words, wit
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.flare.coordinator import RESULTS, Coordinator
-from fedminmax.network.flare.federation_file import (
-    masked_by_default,
-    read_sites_of,
-)
+from fedminmax.network.flare.federation_file import masked_by_default, read_sites_of
 from fedminmax.network.flare.local import local_federation
 from fedminmax.network.flare.session import (
+    FederationStatus,
+    RunStatus,
     Unsupervised,
+    federation_status,
 )
 from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
@@ -242,3 +246,45 @@ def _run(
             collect_network_run(federation.fetched(plan), plan, config, folder, spent)
     # Only needed to continue, and the run is finished.
     shutil.rmtree(memory)
+
+
+def show_status(options: argparse.Namespace) -> None:
+    """Ask the server for its sites and runs with a person's kit, and print them."""
+    sites = read_sites_of(options.kit)
+    status = federation_status(options.kit, options.wait)
+    if options.json:
+        print(json.dumps(_as_json(status, sites)))
+        return
+    console = wide_console()
+    lines = [[site, _heard(status.heard.get(site))] for site in sites]
+    print_table(console, "Sites", ["site", "connected"], lines, sentences=1)
+    runs = [[run.name, run.status, str(run.round or ""), _risks(run)] for run in status.runs]
+    headers = ["run", "status", "round", "highest risks"]
+    print_table(console, "Runs", headers, runs, sentences=1)
+    for run in status.runs:
+        if run.notice:
+            console.print(f"{run.name}: {run.notice}")
+
+
+def _heard(seconds: float | None) -> str:
+    return "no" if seconds is None else f"yes, seen {max(0.0, time.time() - seconds):.0f} s ago"
+
+
+def _risks(run: RunStatus) -> str:
+    return ", ".join(f"{name} {risk:.3g}" for name, risk in highest_risks(run.risks.items()))
+
+
+def _as_json(status: FederationStatus, sites: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "sites": {site: status.heard.get(site) for site in sites},
+        "runs": [
+            {
+                "name": run.name,
+                "status": run.status,
+                "round": run.round,
+                "risks": run.risks,
+                "notice": run.notice,
+            }
+            for run in status.runs
+        ],
+    }

@@ -8,17 +8,12 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from fedminmax.cli.study_runs import (
-    Call,
-    fashion_mnist,
-    finish_with_bars,
-    open_study,
-    print_status,
-)
+from fedminmax.cli.study_runs import Call, fashion_mnist, finish_with_bars, open_study, print_status
 from fedminmax.cli.terminal import display, print_table, wide_console
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import markdown_table
 from fedminmax.runs.folder import RESULTS_FILE, TABLE_FILE
+from fedminmax.studies import lemma2, synthetic
 from fedminmax.studies.config import PaperSettings, StudyConfig
 from fedminmax.studies.fashion import (
     APPENDIX_HEADERS,
@@ -35,27 +30,8 @@ from fedminmax.studies.fashion import (
     table_2_cells,
 )
 from fedminmax.studies.figures import draw_accuracies, draw_risk_against_rounds, read_curves
-from fedminmax.studies.lemma2 import (
-    PRECISIONS,
-    OneTrajectory,
-    compare_first_rounds,
-    merged,
-    plans_to_compare,
-    read_one_trajectory,
-    write_one_trajectory,
-)
 from fedminmax.studies.scores import read_results
 from fedminmax.studies.study import RunPlan, Selection, Study
-from fedminmax.studies.synthetic import (
-    HEADERS,
-    TableRow,
-    rows_as_json,
-    summarise,
-    synthetic_plans,
-    synthetic_study,
-    table_cells,
-    table_notes,
-)
 
 QUICK = (
     "Quick: a linear model of the side of 0 that x is on, which can express every optimum, in "
@@ -75,27 +51,27 @@ def reproduce_synthetic(
     quick: bool,
 ) -> None:
     """Finish the selected runs and print the table of all finished runs in the folder."""
-    plans = synthetic_plans(config, settings, selection)
+    plans = synthetic.synthetic_plans(config, settings, selection)
     fixed = asdict(config) | asdict(settings)
     if call.status_only:
         print_status(plans, fixed, call)
         return
-    study = synthetic_study(config)
+    study = synthetic.synthetic_study(config)
     open_study(study, plans, fixed, call)
     missing = finish_with_bars("reproduce synthetic", study, plans, call)
     folder = call.folder
-    rows = summarise(read_results(folder))
+    rows = synthetic.summarise(read_results(folder))
     stated = (
         f"{config.rows} rows, {config.sites} sites, eta_theta = {settings.learning_rate:g}, "
         f"eta_mu = eta_lambda = {settings.adversary_rate:g}; FedAvg and q-FedAvg: local epochs "
         f"E = {settings.epochs}, batch {settings.batch_size}."
     )
-    notes = [*table_notes(rows, config.folds_by, missing=missing), stated]
+    notes = [*synthetic.table_notes(rows, config.folds_by, missing=missing), stated]
     if quick and not config.network:
         notes.append(QUICK)
-    content = {"config": fixed, "rows": rows_as_json(rows), "notes": notes}
+    content = {"config": fixed, "rows": synthetic.rows_as_json(rows), "notes": notes}
     write_json(folder / RESULTS_FILE, content)
-    table = markdown_table(HEADERS, table_cells(rows))
+    table = markdown_table(synthetic.HEADERS, synthetic.table_cells(rows))
     write_text(folder / TABLE_FILE, "\n\n".join([table, *notes]) + "\n")
     if call.as_json:
         print(json.dumps(content))
@@ -103,10 +79,12 @@ def reproduce_synthetic(
         _print_table(rows, notes, folder)
 
 
-def _print_table(rows: list[TableRow], notes: list[str], folder: Path) -> None:
+def _print_table(rows: list[synthetic.TableRow], notes: list[str], folder: Path) -> None:
     console = wide_console()
     title = "Papadaki et al. 2021, Table 1, next to ours"
-    print_table(console, title, HEADERS, table_cells(rows), names=2, sections=True)
+    print_table(
+        console, title, synthetic.HEADERS, synthetic.table_cells(rows), names=2, sections=True
+    )
     for note in notes:
         console.print(note)
     console.print(f"Results: {folder / RESULTS_FILE}, {folder / TABLE_FILE}")
@@ -151,16 +129,16 @@ def _is_run(plan: RunPlan, fedminmax: list[RunPlan]) -> bool:
 
 def _compare(study: Study, plans: list[RunPlan], call: Call) -> None:
     """Compare the first rounds in all settings of FedMinMax that no earlier call has compared."""
-    earlier = read_one_trajectory(call.folder)
-    new = plans_to_compare(plans, earlier)
+    earlier = lemma2.read_one_trajectory(call.folder)
+    new = lemma2.plans_to_compare(plans, earlier)
     if not new:
         return
-    steps = len(new) * ROUNDS_TO_COMPARE * len(PRECISIONS)
+    steps = len(new) * ROUNDS_TO_COMPARE * len(lemma2.PRECISIONS)
     with display("compare first rounds (Lemma 2)", steps) as bars:
-        for done, comparison in compare_first_rounds(study, new, ROUNDS_TO_COMPARE):
+        for done, comparison in lemma2.compare_first_rounds(study, new, ROUNDS_TO_COMPARE):
             bars.show_work(done)
             if comparison is not None:
-                write_one_trajectory(call.folder, merged(earlier, comparison))
+                lemma2.write_one_trajectory(call.folder, lemma2.merged(earlier, comparison))
 
 
 def _report(
@@ -168,7 +146,7 @@ def _report(
 ) -> None:
     """Write and print tables and figures of all finished runs."""
     folder = call.folder
-    comparison = read_one_trajectory(folder)
+    comparison = lemma2.read_one_trajectory(folder)
     rows = summarise_fashion(read_results(folder), comparison.settings if comparison else ())
     notes = fashion_notes(rows, _details(config, settings, comparison, quick=quick), missing)
     content = {
@@ -192,7 +170,7 @@ def _report(
 def _details(
     config: StudyConfig,
     settings: PaperSettings,
-    comparison: OneTrajectory | None,
+    comparison: lemma2.OneTrajectory | None,
     *,
     quick: bool,
 ) -> list[str]:

@@ -26,16 +26,7 @@ from fedminmax.data.fashion_mnist import (
     where_to_get_it,
 )
 from fedminmax.runs.folder import check_folder, claim_folder
-from fedminmax.studies.finish import (
-    RunStatus,
-    Tick,
-    check_runs,
-    finish_runs,
-    is_finished,
-    read_status,
-    run_folder,
-    seconds_left,
-)
+from fedminmax.studies import finish
 from fedminmax.studies.study import RunPlan, Study
 
 
@@ -53,18 +44,20 @@ def open_study(
     study: Study, plans: Sequence[RunPlan], config: Mapping[str, object], call: Call
 ) -> None:
     """Check every kind of run, and claim the folder for this study or refuse it."""
-    check_runs(study, plans)
+    finish.check_runs(study, plans)
     claim_folder(call.folder, {"version": __version__} | dict(config))
 
 
 def finish_with_bars(title: str, study: Study, plans: Sequence[RunPlan], call: Call) -> int:
     """Finish the runs, or as many as the budget allows; return how many are left."""
     seconds = math.inf if call.budget is None else call.budget
-    ticks = finish_runs(study, plans, call.folder, seconds)
+    ticks = finish.finish_runs(study, plans, call.folder, seconds)
     return show_ticks(title, ticks, plans, call)
 
 
-def show_ticks(title: str, ticks: Iterable[Tick], plans: Sequence[RunPlan], call: Call) -> int:
+def show_ticks(
+    title: str, ticks: Iterable[finish.Tick], plans: Sequence[RunPlan], call: Call
+) -> int:
     """Advance the runs, with progress bars on the terminal; return how many are left."""
     costs = [plan.cost for plan in plans]
     with display(title, sum(costs)) as bars:
@@ -78,14 +71,14 @@ def show_ticks(title: str, ticks: Iterable[Tick], plans: Sequence[RunPlan], call
                 say(f"warning: {tick.warning}")
             bars.show_round(tick.round)
             bars.show_work(sum(costs[: tick.run]) + plan.cost * tick.round / plan.rounds)
-    return sum(not is_finished(plan, run_folder(call.folder, plan)) for plan in plans)
+    return sum(not finish.is_finished(plan, finish.run_folder(call.folder, plan)) for plan in plans)
 
 
 def print_status(plans: Sequence[RunPlan], config: Mapping[str, object], call: Call) -> None:
     """Print which runs are finished and which remain, with an estimate of their time."""
     check_folder(call.folder, {"version": __version__} | dict(config))
-    statuses = read_status(plans, call.folder)
-    left = [seconds_left(status, statuses) for status in statuses]
+    statuses = finish.read_status(plans, call.folder)
+    left = [finish.seconds_left(status, statuses) for status in statuses]
     if call.as_json:
         rows = [_as_json(status, rest) for status, rest in zip(statuses, left, strict=True)]
         print(json.dumps({"folder": str(call.folder), "runs": rows}))
@@ -97,7 +90,7 @@ def print_status(plans: Sequence[RunPlan], config: Mapping[str, object], call: C
     console.print(_summary(statuses, left))
 
 
-def _summary(statuses: list[RunStatus], left: list[float | None]) -> str:
+def _summary(statuses: list[finish.RunStatus], left: list[float | None]) -> str:
     finished = sum(status.finished for status in statuses)
     estimates = [rest for rest in left if rest is not None]
     total = (
@@ -108,7 +101,7 @@ def _summary(statuses: list[RunStatus], left: list[float | None]) -> str:
     return f"{finished} of {len(statuses)} runs are finished; time left: {total}."
 
 
-def _cells(status: RunStatus, rest: float | None) -> tuple[str, ...]:
+def _cells(status: finish.RunStatus, rest: float | None) -> tuple[str, ...]:
     plan = status.plan
     return (
         plan.setting,
@@ -125,7 +118,7 @@ def _rest(seconds: float | None) -> str:
     return "?" if seconds is None else duration_text(seconds)
 
 
-def _as_json(status: RunStatus, rest: float | None) -> dict[str, object]:
+def _as_json(status: finish.RunStatus, rest: float | None) -> dict[str, object]:
     plan = status.plan
     return {
         "setting": plan.setting,

@@ -224,6 +224,7 @@ def _check_additive(sections: ConfigSections) -> None:
     given = {
         "pairs": bool(model.pairs),
         "smoothness": model.smoothness != 1.0,
+        "monotone": bool(model.monotone),
     }
     if not model.is_additive:
         for key in (key for key, is_given in given.items() if is_given):
@@ -241,6 +242,47 @@ def _check_additive(sections: ConfigSections) -> None:
             '[model] kind = "additive", but its bins and its smoothing are chosen from counts and '
             "sums without noise, which the promise in [privacy] does not cover; set kind = "
             f'"{linear}"'
+        )
+    if model.monotone:
+        _check_monotone(sections)
+
+
+def _check_monotone(sections: ConfigSections) -> None:
+    """Refuse columns without an order, targets without one score, and methods that ignore it."""
+    model, data, method = sections.model, sections.data, sections.method
+    features = {
+        column: feature
+        for column, feature in sections.features.items()
+        if sections.groups.as_features or column not in sections.groups.columns
+    }
+    for column in model.monotone:
+        if column not in features:
+            raise InputError(
+                f"[model] monotone has '{column}', which is no feature; "
+                f"{did_you_mean(column, list(features))}"
+            )
+        if features[column].kind is Kind.CATEGORY:
+            raise InputError(
+                f"[model] monotone has '{column}', which is a category; only numbers, dates and "
+                "booleans have an order: remove it, or correct the kind"
+            )
+    if len(data.classes) > 2 and len({*data.classes} - {*data.map.get(data.target, {})}) > 2:
+        raise InputError(
+            f"[model] monotone is for two classes or a quantity, and [data] has "
+            f"{len(data.classes)} classes; remove it"
+        )
+    for key, name in (("name", method.name), ("baseline", method.baseline)):
+        card = CARDS.get(name or "")
+        if card is not None and card.pace is not Pace.LOOK_AHEAD:
+            fast = [own.key for own in CARDS.values() if own.pace is Pace.LOOK_AHEAD]
+            raise InputError(
+                f'[model] monotone needs second derivatives, which [method] {key} = "{name}" does '
+                f"not use; give {', '.join(fast)}, or remove monotone"
+            )
+    if method.options.get("curvature") == "false":
+        raise InputError(
+            "[model] monotone needs second derivatives, but [method] has curvature = false; remove "
+            "one of them"
         )
 
 

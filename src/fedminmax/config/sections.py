@@ -41,6 +41,7 @@ Names = tuple[Name, ...]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Size = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Direction = Literal["up", "down"]
 LossName = Literal["brier", "cross_entropy", "squared_error"]
 ValueMap = Annotated[Mapping[str, Name], Field(min_length=1)]
 
@@ -123,7 +124,8 @@ class ModelSection:
     """[model]: what is trained, its loss, and the penalty ridge/2 |theta|^2 of a linear one.
 
     An additive model has at most so many ``pairs`` of columns that act together; ``smoothness`` is
-    a factor on the smoothing that the data choose.
+    a factor on the smoothing that the data choose, and the effects of ``monotone`` columns on the
+    score may only go up, or down.
     """
 
     kind: Literal["logistic", "linear", "additive", "mlp"]
@@ -132,6 +134,7 @@ class ModelSection:
     ridge: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     pairs: Annotated[int, Field(ge=0, le=100)] = 0
     smoothness: Positive = 1.0
+    monotone: Mapping[str, Direction] = field(default_factory=dict)
 
     @property
     def is_additive(self) -> bool:

@@ -11,6 +11,10 @@ Bundle methods for machine learning, NIPS 2007.) The cuts of a single point are 
 f_mu(theta) - |grad f_mu(theta)|^2 / (2 m) of a strongly convex f_mu = sum_a mu_a r_a, for the best
 mu.
 
+If models keep to A theta >= 0 (effects that may only go up), multipliers beta >= 0 of these rows
+raise the bound: alpha . c - |V' alpha - A' beta|^2 / (2 m) (``core.solvers.cone``). Rows of A are
+off by a few u, and beta . A theta at models of norm sqrt(2 U / m) accordingly.
+
 Rounding must not invalidate it. Let u = 2^-53, k the columns of a row (with its 1), L the root of
 a group's mean |x|^2, t = |theta_k|, N the number of roundings in a sum over its rows, s the
 mean slope of a row's loss in its outputs (sqrt 2 for cross-entropy; 2 sqrt r for squared error, by
@@ -30,6 +34,7 @@ bound by the rounding error of its own sums. Masked totals are rounded to whole 
 | c      | cuts.constants  |
 | V      | cuts.slopes     |
 | h, v   | Errors          |
+| A      | Cone.rows       |
 """
 
 import math
@@ -45,6 +50,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census, SumRounding
+from fedminmax.core.solvers.cone import maximise_with_multipliers
 from fedminmax.core.solvers.simplex import maximise_on_simplex
 
 UNIT = 2.0**-53
@@ -267,7 +273,21 @@ def check_same_rows(
         )
 
 
-def lower_bound(cuts: Cuts, ridge: float, floor: float = 0.0) -> float:
+@dataclass(frozen=True, eq=False)
+class Cone:
+    """The rows [k, f] of what models keep to, and the largest norm of a model that matters."""
+
+    rows: Tensor
+    reach: float
+
+
+def cone_of(structure: LinearStructure, worst: float) -> Cone:
+    """Return the cone of models whose worst risk is at most ``worst``."""
+    rows = structure.cone if structure.has_cone else torch.zeros(0, structure.free_numbers).double()
+    return Cone(rows, math.sqrt(2.0 * worst / structure.ridge))
+
+
+def lower_bound(cuts: Cuts, ridge: float, floor: float = 0.0, cone: Cone | None = None) -> float:
     """Return the best bound that these cuts prove, lowered by the rounding error of its sums.
 
     With a floor the cuts must be those of a single point, one per group.
@@ -277,23 +297,41 @@ def lower_bound(cuts: Cuts, ridge: float, floor: float = 0.0) -> float:
     0.5
     """
     count = len(cuts.constants)
+    if cone is not None and len(cone.rows):
+        lines = torch.cat([cuts.slopes, -cone.rows])
+        heights = torch.cat([cuts.constants, torch.zeros(len(cone.rows)).double()])
+        found = maximise_with_multipliers(heights, lines @ lines.T / ridge, count, floor)
+        return bound_of(cuts, found.weights, ridge, cone, found.multipliers)
     products = cuts.slopes @ cuts.slopes.T / ridge
     start = torch.full((count,), 1.0 / count, dtype=torch.float64)
     weights = maximise_on_simplex(cuts.constants, products, start, floor)
     return bound_of(cuts, weights, ridge)
 
 
-def bound_of(cuts: Cuts, weights: Tensor, ridge: float) -> float:
-    """Return the bound that these cut weights prove; any non-negative weights are valid.
+def bound_of(
+    cuts: Cuts,
+    weights: Tensor,
+    ridge: float,
+    cone: Cone | None = None,
+    multipliers: Tensor | None = None,
+) -> float:
+    """Return the bound that these cut weights and multipliers prove; any non-negative ones do.
 
-    They are normalised to a sum of 1 first.
+    Weights are normalised to a sum of 1 first.
     """
     weights = weights.clamp(min=0.0)
     weights = weights / weights.sum()
     slope = cuts.slopes.T @ weights
+    steep, beyond = float(weights @ cuts.slopes.norm(dim=1)), 0.0
+    if cone is not None and multipliers is not None:
+        multipliers = multipliers.clamp(min=0.0)
+        slope = slope - cone.rows.T @ multipliers
+        pull = float(multipliers @ cone.rows.norm(dim=1))
+        steep, beyond = steep + pull, pull * cone.reach
     fall = float(slope @ slope) / (2.0 * ridge)
     # Each entry of the slope is a sum of rounded products; squaring doubles its relative error.
-    steep = float(weights @ cuts.slopes.norm(dim=1))
-    roundings = SAFETY * UNIT * (len(weights) + len(slope) + PER_ROW)
-    size = float(weights @ cuts.constants.abs()) + fall + 2.0 * steep * float(slope.norm()) / ridge
+    terms = len(weights) + (0 if multipliers is None else len(multipliers))
+    roundings = SAFETY * UNIT * (terms + len(slope) + PER_ROW)
+    size = float(weights @ cuts.constants.abs()) + fall + beyond
+    size += 2.0 * steep * float(slope.norm()) / ridge
     return float(weights @ cuts.constants) - fall - roundings * size

@@ -11,13 +11,13 @@ risk would not be strongly convex, and nothing could be proved about its minimum
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.additive.model import AdditiveModel
+from fedminmax.core.additive.model import SIGNS_OF_SCORE, AdditiveModel
 from fedminmax.core.errors import InputError
 from fedminmax.core.explicit_layers import find_explicit_layers
 from fedminmax.core.losses import LOSSES_BY_NAME
@@ -35,7 +35,8 @@ class LinearStructure:
     """``outputs`` x ``inputs`` weights, then the ``intercept`` of each output, if there is one.
 
     A ``coded`` one is an additive model's (``core.additive.model``), whose curvature sums are one
-    matrix, weighted by group, instead of one for each group.
+    matrix, weighted by group, instead of one for each group. Its parameters phi keep to
+    ``cone`` phi >= 0, a row [f] for each step of an effect that may only go up, or down.
     """
 
     outputs: int
@@ -45,6 +46,12 @@ class LinearStructure:
     loss: str
     ridge: float = 0.0
     coded: bool = False
+    cone: Tensor = field(default=torch.zeros(0, 0, dtype=torch.float64), compare=False, repr=False)
+
+    @property
+    def has_cone(self) -> bool:
+        """Whether not all parameters are allowed."""
+        return len(self.cone) > 0
 
     @property
     def columns(self) -> int:
@@ -155,9 +162,15 @@ def linear_structure_of(task: Task) -> LinearStructure | None:
     ((outputs, inputs, intercept),) = shapes
     if names[0] == "squared_error" and outputs != 1:
         return None
-    return LinearStructure(
+    structure = LinearStructure(
         outputs, inputs, intercept=intercept, loss=names[0], ridge=task.ridge, coded=coded
     )
+    if not isinstance(task.model, AdditiveModel) or not task.model.design.has_cone:
+        return structure
+    rows = task.model.design.cone()
+    # The score is the sum of the outputs with these signs; the intercept is free.
+    side = torch.tensor(SIGNS_OF_SCORE[outputs], dtype=torch.float64) @ structure.basis
+    return replace(structure, cone=torch.cat([rows * side, torch.zeros_like(rows[:, :1])], dim=1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,16 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedminmax.core.additive.model import check_rising
 from fedminmax.core.errors import InputError, install_command
 from fedminmax.data.frames import is_frame
+from fedminmax.estimators import coding
 from fedminmax.estimators.additive import Explanation, explanation_of, start_additive
-from fedminmax.estimators.coding import (
-    TableCodes,
-    categories_of,
-    choose_codes,
-    numbers_of_frame,
-    text_columns,
-)
 from fedminmax.estimators.settings import ADDITIVE, kind_of
 from fedminmax.estimators.training import Rows, Trained, measure_scaling, outputs_of
 from fedminmax.findings.convergence import verdict
@@ -100,9 +95,9 @@ def checked_rows(
         return table, target
     validate_data(estimator, X, skip_check_array=True)
     estimator.categories_ = {
-        number: categories_of(column) for number, column in text_columns(X).items()
+        number: coding.categories_of(column) for number, column in coding.text_columns(X).items()
     }
-    numbers = numbers_of_frame(X, estimator.categories_)
+    numbers = coding.numbers_of_frame(X, estimator.categories_)
     table, target = check_X_y(numbers, y, ensure_all_finite=finite, **checks)
     return table, target
 
@@ -116,7 +111,9 @@ def encoded_rows(estimator: Any, rows: Rows, *, loss: str, outputs: int) -> Rows
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
         names = [f"column {number}" for number in range(estimator.n_features_in_)]
-    codes = choose_codes(rows.x[train], list(map(str, names)), estimator.categories_)
+    codes = coding.choose_codes(rows.x[train], list(map(str, names)), estimator.categories_)
+    codes = codes.with_directions(estimator.monotone or {})
+    check_rising(codes.blocks, outputs)
     start = start_additive(estimator, codes, rows, loss=loss, outputs=outputs)
     estimator.encoder_, estimator.counts_ = start.codes, start.counts
     return start.rows
@@ -131,7 +128,7 @@ def outputs_for(estimator: Any, X: Any) -> Tensor:
 def explanation_for(estimator: Any, X: Any, scores: tuple[str, ...]) -> Explanation:
     """Check the features and explain the scores of an additive model."""
     table = _checked_table(estimator, X)
-    if not isinstance(estimator.encoder_, TableCodes):
+    if not isinstance(estimator.encoder_, coding.TableCodes):
         raise InputError(f"explain is for additive models, and this one is {kind_of(estimator)}")
     return explanation_of(estimator.model_, estimator.encoder_, estimator.counts_, table, scores)
 
@@ -142,7 +139,7 @@ def _checked_table(estimator: Any, X: Any) -> NDArray[Any]:
     finite = "allow-nan" if additive else True
     if additive and is_frame(X):
         validate_data(estimator, X, reset=False, skip_check_array=True)
-        numbers = numbers_of_frame(X, estimator.categories_)
+        numbers = coding.numbers_of_frame(X, estimator.categories_)
         frame: NDArray[Any] = check_array(numbers, ensure_all_finite=finite)
         return frame
     if estimator.categories_:

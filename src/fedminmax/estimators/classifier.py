@@ -8,19 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
+from fedminmax.estimators import base
 from fedminmax.estimators.additive import Explanation
-from fedminmax.estimators.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    check_classification_targets,
-    check_is_fitted,
-    checked_rows,
-    encoded_rows,
-    explanation_for,
-    outputs_for,
-    seed_of,
-    set_fitted,
-)
 from fedminmax.estimators.settings import (
     TrainingSettings,
     check_settings,
@@ -33,7 +22,7 @@ LOSSES = ("brier", "cross_entropy")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
+class FedMinMaxClassifier(base.ClassifierMixin, TrainingSettings, base.BaseEstimator):
     """Softmax classifier that minimises the risk of its worst group.
 
     The settings are those of ``TrainingSettings``, and ``loss``: "cross_entropy" (as in logistic
@@ -79,15 +68,15 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
         if self.loss not in (None, *LOSSES):
             raise InputError(f"loss = {self.loss!r}; give 'brier' or 'cross_entropy'")
         loss = loss_of(self, self.loss)
-        features, y = checked_rows(self, X, y)
-        check_classification_targets(y)
+        features, y = base.checked_rows(self, X, y)
+        base.check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError(
                 f"y has one class, {self.classes_.tolist()[0]!r}, in all {len(y)} rows; "
                 "give rows of at least two classes"
             )
-        seed = seed_of(self.random_state)
+        seed = base.seed_of(self.random_state)
         places = place_rows(
             labels,
             sensitive_features=sensitive_features,
@@ -96,14 +85,14 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
             seed=seed,
         )
         outputs = len(self.classes_)
-        rows = encoded_rows(self, Rows(features, labels, places), loss=loss, outputs=outputs)
+        rows = base.encoded_rows(self, Rows(features, labels, places), loss=loss, outputs=outputs)
         trained = train_rows(self, rows, loss_name=loss, outputs=outputs, seed=seed)
-        set_fitted(self, trained)
+        base.set_fitted(self, trained)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return each class's probability, in the order of ``classes_``."""
-        probabilities: NDArray[np.float64] = torch.softmax(outputs_for(self, X), dim=1).numpy()
+        probabilities: NDArray[np.float64] = torch.softmax(base.outputs_for(self, X), dim=1).numpy()
         return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -114,6 +103,6 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
 
     def explain(self, X: Any) -> Explanation:
         """Return what pulls the scores of each row up and down, of an additive model."""
-        check_is_fitted(self)
+        base.check_is_fitted(self)
         names = tuple(map(str, self.classes_))
-        return explanation_for(self, X, names[1:] if len(names) == 2 else names)
+        return base.explanation_for(self, X, names[1:] if len(names) == 2 else names)

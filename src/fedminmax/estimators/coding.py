@@ -5,7 +5,7 @@ values have a code of their own if training rows have some, otherwise that of th
 and categories of data frames have one code each; rare and unseen values share the last one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -13,9 +13,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedminmax.core.additive.model import Block, Pair, codes_with_pairs, positions_of
+from fedminmax.core.additive.model import (
+    DIRECTIONS,
+    Block,
+    Pair,
+    codes_with_pairs,
+    positions_of,
+)
 from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import exact_sums
+from fedminmax.core.text import did_you_mean, is_whole
 from fedminmax.data.row_groups import is_missing
 from fedminmax.data.tables.bins import (
     MAX_CATEGORIES,
@@ -44,14 +51,17 @@ class NumberColumn:
     edges: tuple[float, ...]
     fallback: int
     flags_missing: bool
+    monotone: str | None = None
 
     @property
     def block(self) -> Block:
         """How many codes there are; two bins have no order that could be smooth."""
         bins = len(self.edges) + 1
+        rising = bins * DIRECTIONS[self.monotone] if self.monotone else 0
         if bins <= 2:
-            return Block(bins + self.flags_missing)
-        return Block(bins + self.flags_missing, bins, positions=positions_of(self.edges))
+            return Block(bins + self.flags_missing, rising=rising)
+        places = positions_of(self.edges)
+        return Block(bins + self.flags_missing, bins, positions=places, rising=rising)
 
     def codes(self, values: Table) -> Codes:
         """Return the code of each value."""
@@ -113,6 +123,25 @@ class TableCodes:
         ]
         narrow = torch.from_numpy(np.stack(codes, axis=1).astype(np.int16))
         return codes_with_pairs(narrow, self.pairs).numpy()
+
+    def with_directions(self, monotone: Mapping[Any, str]) -> "TableCodes":
+        """Return the same columns; the effects of these may only go "up", or "down"."""
+        columns = list(self.columns)
+        for key, direction in monotone.items():
+            place = self.names.index(key) if key in self.names else key
+            column = columns[place] if is_whole(place, 0) and place < len(columns) else None
+            if column is None:
+                raise InputError(
+                    f"monotone has {key!r}, which is no column; "
+                    f"{did_you_mean(str(key), self.names)}"
+                )
+            if not isinstance(column, NumberColumn):
+                raise InputError(
+                    f"monotone has {key!r}, whose values are text or categories; only numbers and "
+                    "dates have an order: drop it"
+                )
+            columns[place] = replace(column, monotone=direction)
+        return replace(self, columns=tuple(columns))
 
     def with_pairs(self, pairs: Sequence[Pair]) -> "TableCodes":
         """Return the same columns with these pairs."""

@@ -6,29 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedminmax.estimators import base, settings
 from fedminmax.estimators.additive import Explanation
-from fedminmax.estimators.base import (
-    BaseEstimator,
-    RegressorMixin,
-    checked_rows,
-    encoded_rows,
-    explanation_for,
-    outputs_for,
-    seed_of,
-    set_fitted,
-)
-from fedminmax.estimators.settings import (
-    ADDITIVE,
-    TrainingSettings,
-    check_settings,
-    kind_of,
-    validation_share,
-)
 from fedminmax.estimators.training import Rows, measure_scaling, place_rows, train_rows
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
+class FedMinMaxRegressor(base.RegressorMixin, settings.TrainingSettings, base.BaseEstimator):
     """Least squares regression that minimises the mean squared error of its worst group.
 
     The settings are those of ``TrainingSettings``. With ``standardize`` the target is also scaled,
@@ -49,38 +33,40 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
         self, X: Any, y: Any, *, sensitive_features: Any = None, sites: Any = None
     ) -> "FedMinMaxRegressor":
         """Train on all rows; see ``FedMinMaxClassifier.fit``, with a number per row as ``y``."""
-        check_settings(self)
-        features, y = checked_rows(self, X, y, y_numeric=True)
-        seed = seed_of(self.random_state)
+        settings.check_settings(self)
+        features, y = base.checked_rows(self, X, y, y_numeric=True)
+        seed = base.seed_of(self.random_state)
         no_classes = np.zeros(len(y), dtype=np.int64)
         column = y.astype(np.float64)[:, None]
         places = place_rows(
             no_classes,
             sensitive_features=sensitive_features,
             sites=sites,
-            validation=validation_share(self),
+            validation=settings.validation_share(self),
             seed=seed,
         )
         self.target_scaling_ = measure_scaling(column[places.train], wanted=self.standardize)
-        precision = np.float64 if kind_of(self) == ADDITIVE else features.dtype
+        precision = np.float64 if settings.kind_of(self) == settings.ADDITIVE else features.dtype
         target = self.target_scaling_.apply(column)[:, 0].astype(precision)
-        rows = encoded_rows(self, Rows(features, target, places), loss="squared_error", outputs=1)
+        rows = base.encoded_rows(
+            self, Rows(features, target, places), loss="squared_error", outputs=1
+        )
         unit = float(self.target_scaling_.scale[0]) ** 2
         trained = train_rows(
             self, rows, loss_name="squared_error", outputs=1, seed=seed, risk_unit=unit
         )
-        set_fitted(self, trained)
+        base.set_fitted(self, trained)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return a number for each row."""
-        outputs = outputs_for(self, X).numpy()
+        outputs = base.outputs_for(self, X).numpy()
         answers: NDArray[np.float64] = self.target_scaling_.undo(outputs)[:, 0]
         return answers
 
     def explain(self, X: Any) -> Explanation:
         """Return what pulls the prediction of each row up and down, of an additive model."""
-        scaled = explanation_for(self, X, ("y",))
+        scaled = base.explanation_for(self, X, ("y",))
         return replace(
             scaled,
             base=self.target_scaling_.undo(scaled.base),

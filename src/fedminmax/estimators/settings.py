@@ -5,11 +5,13 @@ what a dataclass does. They are validated in ``fit``, as its conventions require
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from fedminmax.core.additive.model import DIRECTIONS
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.models import checked_widths
@@ -73,6 +75,10 @@ class TrainingSettings:
         pairs: how many pairs of columns an additive model may have; those that help are chosen.
         smoothness: factor on the smoothing that the data choose for an additive model; larger
             effects bend less.
+        monotone: columns of numbers or dates whose effect in an additive model may only go "up", or
+            "down", such as ``{"age": "up"}``; keys are names, or positions where columns have no
+            names. The score is the log-odds of the last of two classes, or the prediction. These
+            columns are in no pair.
         ridge: m of the penalty m/2 |theta|^2 on all of a linear model's parameters, intercepts
             included; risks are reported without it. 0 is none; a network has none. None is 1e-4
             (squared error: 1e-6) for linear models with FedMinMaxFast, else 0; additive models
@@ -104,6 +110,7 @@ class TrainingSettings:
     hidden: tuple[int, ...] = ()
     pairs: int = MAX_PAIRS
     smoothness: float = 1.0
+    monotone: Mapping[Any, str] | None = None
     ridge: float | None = None
     rounds: int | None = None
     iterate: str | None = None
@@ -166,15 +173,31 @@ def _check_additive(settings: TrainingSettings) -> None:
     if not is_finite(settings.smoothness) or settings.smoothness <= 0:
         raise InputError(f"smoothness = {settings.smoothness!r}; give a positive number, such as 1")
     if kind != ADDITIVE:
-        for name, default in (("pairs", MAX_PAIRS), ("smoothness", 1.0)):
+        for name, default in (("pairs", MAX_PAIRS), ("smoothness", 1.0), ("monotone", None)):
             if getattr(settings, name) != default:
                 raise InputError(
                     f"{name} = {getattr(settings, name)!r} is for additive models, and this one is "
                     f"{kind}; drop it, or give model='additive'"
                 )
-    elif settings.ridge is not None and not 0 < settings.ridge < math.inf:
+        return
+    _check_monotone(settings)
+    if settings.ridge is not None and not 0 < settings.ridge < math.inf:
         raise InputError(
             f"ridge = {settings.ridge:g}; additive models need a small one; give 1e-6, or None"
+        )
+
+
+def _check_monotone(settings: TrainingSettings) -> None:
+    monotone: object = settings.monotone
+    if not monotone:
+        return
+    known = tuple(DIRECTIONS)
+    if not isinstance(monotone, Mapping) or not all(own in known for own in monotone.values()):
+        raise InputError(f"monotone = {monotone!r}; give columns with 'up' or 'down' each")
+    if pace_of_settings(settings) is not Pace.LOOK_AHEAD:
+        raise InputError(
+            f"monotone = {monotone!r} needs second derivatives, which {method_of(settings).name} "
+            "does not use; give method=FedMinMaxFast(), AFLFast() or FedAvgFast(), or drop it"
         )
 
 

@@ -19,14 +19,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.core.models import Mixture
 from fedminmax.data.tables.encoding import Encoding
-from fedminmax.exports.onnx_encoder import (
-    ML_DOMAIN,
-    ML_OPSET,
-    Graph,
-    about_columns,
-    add_encoder,
-    column_inputs,
-)
+from fedminmax.exports import onnx_encoder
 from fedminmax.exports.saved_model import SavedModel
 
 # Old enough for runtimes of 2023, and sufficient for these nodes.
@@ -46,9 +39,9 @@ def onnx_model(saved: SavedModel, *, columns: bool = False) -> ModelProto:
     With ``columns`` the encoding is part of the graph.
     """
     members = list(saved.model.members) if isinstance(saved.model, Mixture) else [saved.model]
-    graph, classifies = Graph(), bool(saved.classes)
+    graph, classifies = onnx_encoder.Graph(), bool(saved.classes)
     encoded = CODES if saved.encoding.is_additive else INPUT
-    features = add_encoder(graph, saved.encoding) if columns else encoded
+    features = onnx_encoder.add_encoder(graph, saved.encoding) if columns else encoded
     outputs = [_member(graph, features, member, classifies=classifies) for member in members]
     result = _mean(graph, outputs)
     encoding = saved.encoding
@@ -65,12 +58,12 @@ def onnx_model(saved: SavedModel, *, columns: bool = False) -> ModelProto:
     if columns:
         if name in [own.column for own in encoding.features]:
             raise InputError(f"column '{name}' has the name of the file's output; rename it")
-        domains.append(helper.make_opsetid(ML_DOMAIN, ML_OPSET))
+        domains.append(helper.make_opsetid(onnx_encoder.ML_DOMAIN, onnx_encoder.ML_OPSET))
     model = helper.make_model(
         helper.make_graph(
             graph.nodes,
             "fedminmax",
-            column_inputs(encoding) if columns else [_encoded_input(encoding)],
+            onnx_encoder.column_inputs(encoding) if columns else [_encoded_input(encoding)],
             [helper.make_tensor_value_info(name, kind, ["rows", encoding.outputs])],
             graph.constants,
         ),
@@ -84,12 +77,12 @@ def onnx_model(saved: SavedModel, *, columns: bool = False) -> ModelProto:
         "classes": json.dumps(saved.classes),
         "groups": json.dumps(saved.groups),
     }
-    helper.set_model_props(model, about | (about_columns(encoding) if columns else {}))
+    helper.set_model_props(model, about | (onnx_encoder.about_columns(encoding) if columns else {}))
     checker.check_model(model)
     return model
 
 
-def _mean(graph: Graph, outputs: Sequence[str]) -> str:
+def _mean(graph: onnx_encoder.Graph, outputs: Sequence[str]) -> str:
     """Add the mean of the members' outputs; runtimes have no node for it in double precision."""
     total, *others = outputs
     for other in others:
@@ -105,7 +98,7 @@ def _encoded_input(encoding: Encoding) -> ValueInfoProto:
     return helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["rows", len(encoding.names)])
 
 
-def _member(graph: Graph, features: str, model: nn.Module, *, classifies: bool) -> str:
+def _member(graph: onnx_encoder.Graph, features: str, model: nn.Module, *, classifies: bool) -> str:
     """Add one model and return the name of its output: probabilities, or a scaled quantity."""
     current = features
     for layer in _layers(model):
@@ -124,7 +117,7 @@ def _member(graph: Graph, features: str, model: nn.Module, *, classifies: bool) 
     return graph.add("Cast", current, to=TensorProto.DOUBLE)
 
 
-def _sum_of_effects(graph: Graph, codes: str, model: AdditiveModel) -> str:
+def _sum_of_effects(graph: onnx_encoder.Graph, codes: str, model: AdditiveModel) -> str:
     """Add the sum of the effects of each row's codes, in double precision."""
     offsets = graph.constant(np.array([model.design.offsets]))
     lines = graph.add("Add", codes, offsets)

@@ -31,7 +31,7 @@ from fedminmax.data.tables.initial_model import model_for_predictions
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.read_file import FileTable, table_from
 from fedminmax.exports.effects import explain_codes
-from fedminmax.metrics.score_rows import predictions
+from fedminmax.metrics.sums import predictions
 
 MODEL_FILE = "model.safetensors"
 FORMAT = "1"

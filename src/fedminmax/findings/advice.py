@@ -2,15 +2,7 @@
 
 from collections.abc import Iterator
 
-from fedminmax.advice.counts import (
-    NEARLY_ALIKE,
-    SMALL_ERROR,
-    Advice,
-    GroupAdvice,
-    Reach,
-    RunCost,
-    rows_for,
-)
+from fedminmax.advice import counts
 from fedminmax.core.text import counted, percent
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import NOTHING, named, size_text
@@ -25,15 +17,15 @@ ONLY_MIXES = (
 )
 
 
-def answer(advice: Advice) -> str:
+def answer(advice: counts.Advice) -> str:
     """Say whether protecting the worst site protects the worst group here."""
-    if advice.reach is Reach.EVERY_MIX:
+    if advice.reach is counts.Reach.EVERY_MIX:
         return (
             "Yes: every group has a site with records of that group only. A model that is as good "
             "as possible for the worst site is also as good as possible for the worst group, as "
             "far as the people of a group are alike at all its sites."
         )
-    if advice.reach is Reach.ONE_MIX:
+    if advice.reach is counts.Reach.ONE_MIX:
         who = "there is one site" if len(advice.sites) == 1 else "all sites have the same mix"
         return (
             f"No: {who}. Weights over sites cannot favour any group here. Protecting the worst "
@@ -42,8 +34,8 @@ def answer(advice: Advice) -> str:
     return f"Not in general. {_some_mixes(advice)}"
 
 
-def _some_mixes(advice: Advice) -> str:
-    if advice.spread <= NEARLY_ALIKE:
+def _some_mixes(advice: counts.Advice) -> str:
+    if advice.spread <= counts.NEARLY_ALIKE:
         return (
             f"{ONLY_MIXES}. All sites have nearly the same mix, so hardly any group can be "
             "favoured."
@@ -61,7 +53,7 @@ def _some_mixes(advice: Advice) -> str:
     )
 
 
-def remedies(advice: Advice) -> list[str]:
+def remedies(advice: counts.Advice) -> list[str]:
     """Say what would help, the most important first."""
     return [
         *_for_missing_groups(advice),
@@ -73,7 +65,7 @@ def remedies(advice: Advice) -> list[str]:
     ]
 
 
-def _for_missing_groups(advice: Advice) -> Iterator[str]:
+def _for_missing_groups(advice: counts.Advice) -> Iterator[str]:
     missing = [group for group in advice.groups if not group.rows]
     if missing:
         yield (
@@ -82,7 +74,7 @@ def _for_missing_groups(advice: Advice) -> Iterator[str]:
         )
 
 
-def _for_the_method(advice: Advice) -> Iterator[str]:
+def _for_the_method(advice: counts.Advice) -> Iterator[str]:
     card = CARDS.get(advice.chosen or "")
     if card is None or advice.equivalent:
         return
@@ -97,19 +89,19 @@ def _for_the_method(advice: Advice) -> Iterator[str]:
         )
 
 
-def _for_small_groups(advice: Advice) -> Iterator[str]:
+def _for_small_groups(advice: counts.Advice) -> Iterator[str]:
     for group in advice.groups:
         if group.is_small:
-            enough = rows_for(SMALL_ERROR, advice.loss)
+            enough = counts.rows_for(counts.SMALL_ERROR, advice.loss)
             yield (
                 f"“{group.name}” has {counted(group.rows, 'training record')}: a few records "
                 f"decide its risk. Add at least {advice.minimum_group - group.rows:,} more "
                 f"({enough:,} in total would reduce its standard error to "
-                f"{error_text(SMALL_ERROR, advice)}), or merge it with a similar group."
+                f"{error_text(counts.SMALL_ERROR, advice)}), or merge it with a similar group."
             )
 
 
-def _for_few_test_records(advice: Advice) -> Iterator[str]:
+def _for_few_test_records(advice: counts.Advice) -> Iterator[str]:
     few = [group for group in advice.groups if group.has_few_test_rows and group.rows]
     if few:
         yield (
@@ -118,7 +110,7 @@ def _for_few_test_records(advice: Advice) -> Iterator[str]:
         )
 
 
-def _for_single_sites(advice: Advice) -> Iterator[str]:
+def _for_single_sites(advice: counts.Advice) -> Iterator[str]:
     alone = [group for group in advice.groups if group.sites == 1]
     if alone and len(advice.sites) > 1:
         yield (
@@ -128,7 +120,7 @@ def _for_single_sites(advice: Advice) -> Iterator[str]:
         )
 
 
-def _for_costs(advice: Advice) -> Iterator[str]:
+def _for_costs(advice: counts.Advice) -> Iterator[str]:
     for cost in advice.costs:
         if cost.refusal:
             yield f"{cost.method} cannot train this model: {cost.refusal}."
@@ -143,7 +135,7 @@ def _for_costs(advice: Advice) -> Iterator[str]:
         )
 
 
-def groups_table(advice: Advice) -> Table:
+def groups_table(advice: counts.Advice) -> Table:
     """Return a table with a line for every group, and what its columns mean."""
     unit = (
         "relative to it, if errors are normally distributed."
@@ -172,7 +164,7 @@ def groups_table(advice: Advice) -> Table:
     )
 
 
-def _group_cells(group: GroupAdvice, advice: Advice) -> tuple[str, ...]:
+def _group_cells(group: counts.GroupAdvice, advice: counts.Advice) -> tuple[str, ...]:
     at = f" ({group.largest_site})" if group.largest_site else ""
     error = group.standard_error
     return (
@@ -187,7 +179,7 @@ def _group_cells(group: GroupAdvice, advice: Advice) -> tuple[str, ...]:
     )
 
 
-def costs_table(advice: Advice) -> Table:
+def costs_table(advice: counts.Advice) -> Table:
     """Return a table with a line for every method's run, and what its columns mean."""
     return Table(
         "Needed: how many rounds a run usually needs, an estimate. Configured: the rounds in the "
@@ -198,7 +190,7 @@ def costs_table(advice: Advice) -> Table:
     )
 
 
-def _cost_cells(cost: RunCost) -> tuple[str, ...]:
+def _cost_cells(cost: counts.RunCost) -> tuple[str, ...]:
     configured = NOTHING if cost.max_rounds is None else f"{cost.max_rounds:,}"
     start = (cost.method, rounds_text(cost), configured)
     if cost.messages is None:
@@ -212,7 +204,7 @@ def _cost_cells(cost: RunCost) -> tuple[str, ...]:
     )
 
 
-def reveals_table(advice: Advice) -> Table:
+def reveals_table(advice: counts.Advice) -> Table:
     """Return which methods reveal what about a site."""
     return Table(
         "What a site reveals to the server, by method",
@@ -221,7 +213,7 @@ def reveals_table(advice: Advice) -> Table:
     )
 
 
-def rounds_text(cost: RunCost) -> str:
+def rounds_text(cost: counts.RunCost) -> str:
     """Format how many rounds a run usually needs, if known."""
     if cost.rounds is None:
         return "unknown"
@@ -232,17 +224,17 @@ def _range(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def error_text(error: float, advice: Advice) -> str:
+def error_text(error: float, advice: counts.Advice) -> str:
     """Format a standard error."""
     return percent(error) if advice.relative_errors else f"{error:.2g}"
 
 
-def _out_of_reach(advice: Advice) -> list[GroupAdvice]:
+def _out_of_reach(advice: counts.Advice) -> list[counts.GroupAdvice]:
     present = [group for group in advice.groups if group.rows]
     return [group for group in present if not group.has_own_site] or [
         group for group in present if not group.is_reached
     ]
 
 
-def _named(groups: list[GroupAdvice]) -> str:
+def _named(groups: list[counts.GroupAdvice]) -> str:
     return named([group.name for group in groups])

@@ -11,21 +11,13 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.text import counted, duration_text, markdown_table, markdown_text
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.encoding import Encoding
+from fedminmax.findings import text
 from fedminmax.findings.changes import EVERYONE
 from fedminmax.findings.convergence import no_gain_yet
 from fedminmax.findings.findings import findings
 from fedminmax.findings.privacy import what_the_server_sees
 from fedminmax.findings.records import Measured, Results
 from fedminmax.findings.tables import DIFFERENCE, metrics_table
-from fedminmax.findings.text import (
-    LOSS_NAMES,
-    MEANINGS,
-    NOT_STATED,
-    decimals_of,
-    estimate,
-    interval_name,
-    risk_name,
-)
 from fedminmax.methods.card import MethodCard
 from fedminmax.metrics.intervals import MIN_ROWS
 
@@ -53,14 +45,14 @@ def render_card(
         found=findings(results),
         method=card,
         stated=section,
-        not_stated=NOT_STATED,
+        not_stated=text.NOT_STATED,
         schema=encoding.schema,
         columns=counted(len(encoding.features), "column"),
         kind=_kind(results),
-        loss=LOSS_NAMES[results.loss],
-        risk=risk_name(results),
-        meaning=MEANINGS[results.task],
-        interval=interval_name(results.test),
+        loss=text.LOSS_NAMES[results.loss],
+        risk=text.risk_name(results),
+        meaning=text.MEANINGS[results.task],
+        interval=text.interval_name(results.test),
         difference=DIFFERENCE,
         min_records=MIN_ROWS,
         groups=_groups(results, census),
@@ -114,15 +106,15 @@ def _change(results: Results) -> dict[str, str] | None:
     section = results.change
     if section is None:
         return None
-    change, decimals = section.risk, decimals_of(results)
+    change, decimals = section.risk, text.decimals_of(results)
     lines = [
-        [name, f"{group.rows:,}", estimate(group, decimals)]
+        [name, f"{group.rows:,}", text.estimate(group, decimals)]
         for name, group in zip(results.groups, change.by_group, strict=True)
         if group.has_enough_rows
     ]
     lines += [
-        [EVERYONE, f"{results.test.rows:,}", estimate(change.overall, decimals)],
-        ["worst group to worst group", "", estimate(change.worst, decimals)],
+        [EVERYONE, f"{results.test.rows:,}", text.estimate(change.overall, decimals)],
+        ["worst group to worst group", "", text.estimate(change.worst, decimals)],
     ]
     baseline = section.baseline
     doubt = no_gain_yet(

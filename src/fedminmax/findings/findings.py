@@ -2,15 +2,8 @@
 
 from dataclasses import dataclass
 
+from fedminmax.findings import groups
 from fedminmax.findings.convergence import no_gain_yet
-from fedminmax.findings.groups import (
-    Fact,
-    facts_of,
-    merged_groups_text,
-    mistakes_of,
-    small_groups_text,
-    story_of,
-)
 from fedminmax.findings.privacy import privacy_lines
 from fedminmax.findings.records import Results
 from fedminmax.findings.training import (
@@ -53,7 +46,7 @@ class Findings:
     change: str
     story: str
     mistakes: str
-    facts: tuple[Fact, ...]
+    facts: tuple[groups.Fact, ...]
     small_groups: str
     could_be_better: str
     after_training: tuple[str, ...]
@@ -68,15 +61,15 @@ class Findings:
 def findings(results: Results, baseline: Results | None = None) -> Findings:
     """Put a run's results into words, against those of its baseline if there is one."""
     tested = bool(results.test.rows)
-    small = small_groups_text(results.groups, results.test) if tested else ""
+    small = groups.small_groups_text(results.groups, results.test) if tested else ""
     return Findings(
         _model(results),
         None if baseline is None else _model(baseline),
         _change(results, baseline) if tested else "",
-        story_of(results, baseline) if tested else "",
-        mistakes_of(results, baseline) if tested else "",
-        tuple(facts_of(results, baseline)) if tested else (),
-        " ".join(text for text in (small, merged_groups_text(results)) if text),
+        groups.story_of(results, baseline) if tested else "",
+        groups.mistakes_of(results, baseline) if tested else "",
+        tuple(groups.facts_of(results, baseline)) if tested else (),
+        " ".join(text for text in (small, groups.merged_groups_text(results)) if text),
         could_be_better(results),
         tuple(text for text in (weights_text(results), cost_text(results)) if text),
         privacy_lines(results),

@@ -11,13 +11,7 @@ from dataclasses import dataclass, replace
 
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted
-from fedminmax.findings.changes import (
-    Change,
-    change_between,
-    changes_of,
-    measured_change,
-    worst_of,
-)
+from fedminmax.findings.changes import Change, change_between, changes_of, measured_change, worst_of
 from fedminmax.findings.convergence import no_gain_yet
 from fedminmax.findings.records import RISK, Interval, Measured, Results
 from fedminmax.findings.text import (

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from fedminmax.core.certificate import Certificate, Players
 from fedminmax.core.convergence import Convergence
@@ -30,16 +30,14 @@ Number = Annotated[
 ]
 Confidence = Annotated[float, Field(gt=0, lt=1)]
 Seconds = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
-FROZEN = ConfigDict(frozen=True)
 
 
-class Interval(BaseModel):
+class Interval(BaseModel, frozen=True):
     """A value and its interval; for a group also its test rows.
 
     A ``small`` group had too few training rows to be trained for.
     """
 
-    model_config = FROZEN
     value: Number
     low: Number
     high: Number
@@ -52,13 +50,12 @@ class Interval(BaseModel):
         return self.rows >= MIN_ROWS and not self.small
 
 
-class Metric(BaseModel):
+class Metric(BaseModel, frozen=True):
     """One metric over all test rows and by group, in the order of the groups' names.
 
     The intervals of ``worst`` and ``difference`` account for the choice of these groups.
     """
 
-    model_config = FROZEN
     overall: Interval
     by_group: tuple[Interval, ...]
     worst_group: str | None
@@ -66,13 +63,12 @@ class Metric(BaseModel):
     worst: Interval | None
 
 
-class Measured(BaseModel):
+class Measured(BaseModel, frozen=True):
     """All metrics on the test rows.
 
     Groups with fewer than ``min_rows`` rows count neither as worst group nor in the difference.
     """
 
-    model_config = FROZEN
     rows: Count
     confidence: Confidence = CONFIDENCE
     min_rows: Count
@@ -92,10 +88,9 @@ class Measured(BaseModel):
 NOT_MEASURED = Measured(rows=0, min_rows=MIN_ROWS, metrics={})
 
 
-class MethodOfRun(BaseModel):
+class MethodOfRun(BaseModel, frozen=True):
     """The method that trained, with its options."""
 
-    model_config = FROZEN
     key: str
     name: str
     options: dict[str, object]
@@ -103,38 +98,38 @@ class MethodOfRun(BaseModel):
     participation: float = 1.0
 
 
-class ModelOfRun(BaseModel):
-    """The model that was trained; a mixture has several members."""
+class ModelOfRun(BaseModel, frozen=True):
+    """The model that was trained; a mixture has several members.
 
-    model_config = FROZEN
+    The effects of ``monotone`` columns go only "up", or "down".
+    """
+
     kind: str
     hidden: tuple[int, ...]
     members: Count
+    monotone: Mapping[str, str] = {}
 
 
-class BaselineOfChange(BaseModel):
+class BaselineOfChange(BaseModel, frozen=True):
     """Which baseline a change is from; after more rounds it is another one."""
 
-    model_config = FROZEN
     key: str
     name: str
     rounds: Count
     converged: bool | None
 
 
-class ChangeOfMetric(BaseModel):
+class ChangeOfMetric(BaseModel, frozen=True):
     """The method's value minus the baseline's on the same rows; ``worst`` compares worst groups."""
 
-    model_config = FROZEN
     overall: Interval
     by_group: tuple[Interval, ...]
     worst: Interval
 
 
-class ChangeOfRun(BaseModel):
+class ChangeOfRun(BaseModel, frozen=True):
     """The method's change from the baseline, measured row by row."""
 
-    model_config = FROZEN
     baseline: BaselineOfChange
     confidence: Confidence = CONFIDENCE
     min_rows: Count
@@ -146,10 +141,9 @@ class ChangeOfRun(BaseModel):
         return self.metrics[RISK]
 
 
-class ProofOfRun(BaseModel):
+class ProofOfRun(BaseModel, frozen=True):
     """What is certified of the worst training risk, penalty included; see ``core.certificate``."""
 
-    model_config = FROZEN
     upper: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
     lower: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
     penalty: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
@@ -162,23 +156,21 @@ class ProofOfRun(BaseModel):
         return Certificate(self.upper, self.lower, self.penalty, self.ridge, self.players)
 
 
-class RiskAfterRound(BaseModel):
+class RiskAfterRound(BaseModel, frozen=True):
     """The validation risk that judges the model after a round, and whose it is.
 
     That is the worst group, all rows or the worst site; None is all small groups together.
     """
 
-    model_config = FROZEN
     round: Count
     risk: Number
     standard_error: Number
     group: str | None
 
 
-class ValidationOfRun(BaseModel):
+class ValidationOfRun(BaseModel, frozen=True):
     """Validation rows by group, the round that they chose, and the last round."""
 
-    model_config = FROZEN
     rows: tuple[Count, ...]
     chosen: RiskAfterRound | None = None
     last: RiskAfterRound | None = None
@@ -191,30 +183,27 @@ class ValidationOfRun(BaseModel):
         return self.last.round - self.chosen.round >= patience
 
 
-class SiteOfRun(BaseModel):
+class SiteOfRun(BaseModel, frozen=True):
     """How often a site took part in a network run, and why it did not otherwise."""
 
-    model_config = FROZEN
     site: str
     rounds: Count
     refused: dict[str, Count]
 
 
-class ReachOfRun(BaseModel):
+class ReachOfRun(BaseModel, frozen=True):
     """The final group weights, and their distance to the hull of the sites' mixes."""
 
-    model_config = FROZEN
     weights: tuple[float, ...]
     distance: Annotated[float, Field(ge=0, le=2)]
 
 
-class PrivacyOfRun(BaseModel):
+class PrivacyOfRun(BaseModel, frozen=True):
     """What the run promises of one unit, how, and what all runs on the same data have spent.
 
     ``minimum_group`` is how many rows a group needed: in smaller ones noise would dominate.
     """
 
-    model_config = FROZEN
     epsilon: Annotated[float, Field(gt=0, le=MAX_NUMBER)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     unit: Literal["row", "site"]
@@ -227,13 +216,12 @@ class PrivacyOfRun(BaseModel):
     spent: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
 
 
-class CostOfRun(BaseModel):
+class CostOfRun(BaseModel, frozen=True):
     """Bytes per site and round, as computed before training; over a network also as measured.
 
     ``usual_rounds`` is the estimated range of rounds that such a run needs.
     """
 
-    model_config = FROZEN
     bytes_down: Count
     bytes_up: Count
     usual_rounds: tuple[Count, Count] | None = None
@@ -241,15 +229,14 @@ class CostOfRun(BaseModel):
     counted_up: Count | None = None
 
 
-class MergedOfRun(BaseModel):
+class MergedOfRun(BaseModel, frozen=True):
     """The groups that were merged into one, and the model's scores on each of them."""
 
-    model_config = FROZEN
     groups: Annotated[tuple[str, ...], Field(min_length=1)]
     test: Measured
 
 
-class Results(BaseModel):
+class Results(BaseModel, frozen=True):
     """results.json; ``finished`` is a date. ``convergence`` is None if noise hides it.
 
     ``small_groups`` had too few training rows to be trained for; ``merged`` are those merged into
@@ -258,7 +245,6 @@ class Results(BaseModel):
     how many sites totals were, at least.
     """
 
-    model_config = FROZEN
     format: Literal[1]
     method: MethodOfRun
     task: Literal["classification", "regression"]
@@ -320,7 +306,7 @@ class Results(BaseModel):
         return None if self.convergence is None else self.convergence.converged
 
 
-class PlannedFile(BaseModel):
+class PlannedFile(BaseModel, frozen=True):
     """planned.json: what an unfinished run set out to do, for those who watch it.
 
     ``privacy`` is what the whole run spends, which is written down before its first round. With
@@ -328,7 +314,6 @@ class PlannedFile(BaseModel):
     baseline that is trained next.
     """
 
-    model_config = FROZEN
     format: Literal[1]
     key: str
     name: str

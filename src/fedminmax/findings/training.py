@@ -86,7 +86,11 @@ def certificate_text(results: Results) -> str | None:
 def _class_of_models(results: Results) -> str:
     """Name the models that a certificate speaks about."""
     kind = f"{results.model.kind} model on these features"
-    return f"{kind} with this smoothing" if results.model.kind == ADDITIVE else kind
+    if results.model.kind != ADDITIVE:
+        return kind
+    ways = [f"“{column}” only {way}" for column, way in results.model.monotone.items()]
+    goes = f", and in which the score goes with {listed(ways)}," if ways else ""
+    return f"{kind} with this smoothing{goes}"
 
 
 def _certified_risk(results: Results, proof: Certificate) -> str:

@@ -17,13 +17,7 @@ from fedminmax.network.flare.observer import ObservedJob, observe_jobs
 from fedminmax.network.server.disk import CLAIM_FILE
 from fedminmax.network.server.news import News, PlannedJob, ProgressReporter
 from fedminmax.network.server.run import read_outcome
-from fedminmax.runs.federation import (
-    NETWORK_FOLDER,
-    RESUME_FOLDER,
-    FederationRun,
-    plan_of,
-    read_federation_run,
-)
+from fedminmax.runs import federation
 from fedminmax.runs.folder import read_results
 from fedminmax.training.round_record import RoundRecord
 
@@ -48,7 +42,7 @@ class NewsSoFar:
 
 def watch_federation_folder(folder: Path, wait: float) -> Generator[LiveRun]:
     """Yield how the run over a network in this folder is; end when its results are there."""
-    record = read_federation_run(folder)
+    record = federation.read_federation_run(folder)
     source = (
         _watch_server_files(folder, record)
         if record.kit is None
@@ -65,7 +59,7 @@ def watch_kit(kit: Path, wait: float, folder: Path | None = None) -> Generator[L
     so_far, job = NewsSoFar(), None
     place = str(folder) if folder is not None else f"the server of {kit.name}"
     for observed in observe_jobs(
-        kit, wait, folder / NETWORK_FOLDER if folder is not None else None
+        kit, wait, folder / federation.NETWORK_FOLDER if folder is not None else None
     ):
         if observed.job != job:
             so_far, job = NewsSoFar(), observed.job
@@ -109,10 +103,10 @@ def _stage_of_job(
     return Stage.RUNNING, _progress(so_far)
 
 
-def _watch_server_files(folder: Path, record: FederationRun) -> Generator[LiveRun]:
+def _watch_server_files(folder: Path, record: federation.FederationRun) -> Generator[LiveRun]:
     """Yield what the server of a local federation has written."""
-    plan = plan_of(record, record.read_config())
-    own = folder / NETWORK_FOLDER / RESUME_FOLDER / SERVER / record.run
+    plan = federation.plan_of(record, record.read_config())
+    own = folder / federation.NETWORK_FOLDER / federation.RESUME_FOLDER / SERVER / record.run
     reporter = ProgressReporter(plan, own)
     so_far = NewsSoFar()
     working = time.monotonic()

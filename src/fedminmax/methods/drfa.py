@@ -31,22 +31,10 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.card import RATE, SNAPSHOTS, START, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import SiteData
+from fedminmax.methods.shared import sampling
 from fedminmax.methods.shared.checks import check_not_negative, check_whole
 from fedminmax.methods.shared.expected_reply import ExpectedReply, OwnLoss, Sender, batch_sizes
 from fedminmax.methods.shared.replies import local_stream, sums_before_training
-from fedminmax.methods.shared.sampling import (
-    LocalSteps,
-    descend_twice,
-    draw_sites,
-    draw_snapshot_step,
-    expect_snapshot,
-    mean_loss,
-    no_snapshot,
-    only_rows,
-    train_with_snapshot,
-    with_own_loss,
-    with_snapshot_step,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +104,8 @@ class DRFA:
             check_whole(self.name, minimum=1, sites_drawn=self.sites_drawn)
 
     @property
-    def _plan(self) -> LocalSteps:
-        return LocalSteps(self.steps, self.batch_size, self.learning_rate)
+    def _plan(self) -> sampling.LocalSteps:
+        return sampling.LocalSteps(self.steps, self.batch_size, self.learning_rate)
 
     def init(self, parameters: Tensor, census: Census) -> DRFAState:
         """lambda^0 as in AFL."""
@@ -128,43 +116,45 @@ class DRFA:
             weight_sum=torch.zeros_like(weights),
             rounds=0,
             occupied=census.site_counts > 0,
-            snapshot=no_snapshot(parameters),
+            snapshot=sampling.no_snapshot(parameters),
         )
 
     def order(self, state: DRFAState, key: RoundKey) -> Order:
         """Broadcast the model, how much each site counts, and t'."""
         draws = self._draw(state, key)
-        return Order(key, state.parameters, with_snapshot_step(draws.training, draws.snapshot_step))
+        return Order(
+            key, state.parameters, sampling.with_snapshot_step(draws.training, draws.snapshot_step)
+        )
 
     def _draw(self, state: DRFAState, key: RoundKey) -> Draws:
         """All draws of a round; lambda does not change before the second request."""
         stream = numpy_stream(key.seed, Purpose.SERVER_DRAWS, key.round)
         everyone = state.occupied.to(torch.float64)
         if self.sites_drawn is None:
-            return Draws(state.weights, draw_snapshot_step(self.steps, stream), everyone)
+            return Draws(state.weights, sampling.draw_snapshot_step(self.steps, stream), everyone)
         return Draws(
-            draw_sites(state.weights, self.sites_drawn, stream),
-            draw_snapshot_step(self.steps, stream),
-            draw_sites(everyone, self.sites_drawn, stream),
+            sampling.draw_sites(state.weights, self.sites_drawn, stream),
+            sampling.draw_snapshot_step(self.steps, stream),
+            sampling.draw_sites(everyone, self.sites_drawn, stream),
         )
 
     def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Train with a snapshot; in the second phase, return a batch's loss."""
         own = float(order.weights[site.number])
         if order.phase == 0:
-            return train_with_snapshot(order, site, workspace, self._plan, weight=own)
+            return sampling.train_with_snapshot(order, site, workspace, self._plan, weight=own)
         if own == 0:
-            return with_own_loss(zero_sums(0, site.groups, site.sites), site, 0.0)
+            return sampling.with_own_loss(zero_sums(0, site.groups, site.sites), site, 0.0)
         stream = local_stream(order, site)
         batch = next(shuffled_batches(len(site.examples), self.batch_size, stream))
-        reply = sums_before_training(order, only_rows(site, batch), workspace)
-        return with_own_loss(reply, site, own * mean_loss(reply))
+        reply = sums_before_training(order, sampling.only_rows(site, batch), workspace)
+        return sampling.with_own_loss(reply, site, own * sampling.mean_loss(reply))
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Both displacements, or a batch's mean loss."""
         own = float(order.weights[sender.number])
         if order.phase == 0:
-            return expect_snapshot(order, sender, reply, self._plan, weight=own)
+            return sampling.expect_snapshot(order, sender, reply, self._plan, weight=own)
         rows = batch_sizes(sender.rows, self.batch_size)[0] if own else 0
         mean = own * float(reply.group_loss.sum()) / rows if own else 0.0
         return ExpectedReply(
@@ -173,7 +163,7 @@ class DRFA:
 
     def update(self, state: DRFAState, total: Sums) -> DRFAState:
         """Move to the mean of the trained models and store the mean snapshot."""
-        trained, snapshot = descend_twice(state.parameters, total)
+        trained, snapshot = sampling.descend_twice(state.parameters, total)
         return replace(state, parameters=trained, snapshot=snapshot)
 
     def ask_again(self, state: DRFAState, key: RoundKey) -> Order | None:
@@ -196,5 +186,5 @@ class DRFA:
             weights=weights,
             weight_sum=state.weight_sum + weights,
             rounds=state.rounds + 1,
-            snapshot=no_snapshot(state.parameters),
+            snapshot=sampling.no_snapshot(state.parameters),
         )

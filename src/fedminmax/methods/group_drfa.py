@@ -27,18 +27,10 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import FLOOR, RATE, SNAPSHOTS, MethodCard, Over, Pace, Weights
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import SiteData
+from fedminmax.methods.shared import sampling
 from fedminmax.methods.shared.checks import check_keep_share, check_not_negative
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.shared.replies import NO_WEIGHTS, sums_before_training
-from fedminmax.methods.shared.sampling import (
-    LocalSteps,
-    descend_twice,
-    draw_snapshot_step,
-    expect_snapshot,
-    no_snapshot,
-    train_with_snapshot,
-    with_snapshot_step,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,21 +82,21 @@ class GroupDRFA:
         check_keep_share(self.name, self.keep_share)
 
     @property
-    def _plan(self) -> LocalSteps:
-        return LocalSteps(self.steps, self.batch_size, self.learning_rate)
+    def _plan(self) -> sampling.LocalSteps:
+        return sampling.LocalSteps(self.steps, self.batch_size, self.learning_rate)
 
     def init(self, parameters: Tensor, census: Census) -> GroupDRFAState:
         """mu^0 as in FedMinMax."""
         minmax = FedMinMax(
             min_weight=self.min_weight, keep_share=self.keep_share, name=self.name
         ).init(parameters, census)
-        return GroupDRFAState(**vars(minmax), snapshot=no_snapshot(parameters))
+        return GroupDRFAState(**vars(minmax), snapshot=sampling.no_snapshot(parameters))
 
     def order(self, state: GroupDRFAState, key: RoundKey) -> Order:
         """Broadcast the model, w = mu / rho and t'."""
         rng = numpy_stream(key.seed, Purpose.SERVER_DRAWS, key.round)
-        weights = with_snapshot_step(
-            state.weights / state.group_shares, draw_snapshot_step(self.steps, rng)
+        weights = sampling.with_snapshot_step(
+            state.weights / state.group_shares, sampling.draw_snapshot_step(self.steps, rng)
         )
         return Order(key, state.parameters, weights)
 
@@ -113,7 +105,7 @@ class GroupDRFA:
         if order.phase == 1:
             return sums_before_training(order, site, workspace)
         by_group = order.weights[:-1].to(order.parameters)
-        return train_with_snapshot(
+        return sampling.train_with_snapshot(
             order,
             site,
             workspace,
@@ -126,7 +118,7 @@ class GroupDRFA:
         """Both displacements, or only the groups' loss sums."""
         if order.phase == 1:
             return ExpectedReply(numbers=0, scale=0.0, rows=sender.rows, evaluations=0)
-        return expect_snapshot(
+        return sampling.expect_snapshot(
             order,
             sender,
             reply,
@@ -137,7 +129,7 @@ class GroupDRFA:
 
     def update(self, state: GroupDRFAState, total: Sums) -> GroupDRFAState:
         """Move to the mean of the trained models and store the mean snapshot."""
-        trained, snapshot = descend_twice(state.parameters, total)
+        trained, snapshot = sampling.descend_twice(state.parameters, total)
         return replace(state, parameters=trained, snapshot=snapshot)
 
     def ask_again(self, state: GroupDRFAState, key: RoundKey) -> Order | None:
@@ -156,4 +148,4 @@ class GroupDRFA:
             floor=self.min_weight,
             kept=FixedShares(state.group_shares, state.included, self.keep_share).kept,
         )
-        return replace(state, weights=weights, snapshot=no_snapshot(state.parameters))
+        return replace(state, weights=weights, snapshot=sampling.no_snapshot(state.parameters))

@@ -10,17 +10,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
-from fedminmax.metrics.intervals import (
-    CONFIDENCE,
-    MIN_ROWS,
-    NO_ESTIMATE,
-    Bounds,
-    Estimate,
-    Scored,
-    difference,
-    has_worst,
-    mean_interval,
-)
+from fedminmax.metrics import intervals
 from fedminmax.metrics.sums import ScoreSums
 
 
@@ -33,15 +23,15 @@ class PairedChange:
     that these two were selected.
     """
 
-    by_group: tuple[Estimate, ...]
-    overall: Estimate
-    worst: Estimate
+    by_group: tuple[intervals.Estimate, ...]
+    overall: intervals.Estimate
+    worst: intervals.Estimate
 
 
 def paired_change(
     sums: ScoreSums,
-    bounds: Bounds,
-    confidence: float = CONFIDENCE,
+    bounds: intervals.Bounds,
+    confidence: float = intervals.CONFIDENCE,
     small: Collection[int] = (),
 ) -> PairedChange:
     """Return the change between two models, from sums of two scores: after, before.
@@ -52,44 +42,44 @@ def paired_change(
     >>> from fedminmax.metrics.sums import sum_scores
     >>> scores = torch.tensor([[0.0, 1.0], [1.0, 1.0]]).repeat(500, 1)
     >>> sums = sum_scores(scores, torch.zeros(1000, dtype=torch.int64), 1)
-    >>> change = paired_change(sums, Bounds(0.0, 1.0)).overall
+    >>> change = paired_change(sums, intervals.Bounds(0.0, 1.0)).overall
     >>> change.value, round(change.low, 3), round(change.high, 3)
     (-0.5, -0.532, -0.467)
     """
     differences = [_difference(sums, group) for group in range(len(sums.counts))]
     within = bounds.of_differences
     return PairedChange(
-        tuple(mean_interval(own, within, confidence) for own in differences),
-        mean_interval(reduce(add, differences), within, confidence),
+        tuple(intervals.mean_interval(own, within, confidence) for own in differences),
+        intervals.mean_interval(reduce(add, differences), within, confidence),
         _change_of_worst(sums, differences, bounds, confidence, small),
     )
 
 
-def _difference(sums: ScoreSums, group: int) -> Scored:
+def _difference(sums: ScoreSums, group: int) -> intervals.Scored:
     after, before = sums.totals[group].tolist()
     (squares_after, product), (_, squares_before) = sums.products[group].tolist()
     squares = max(0.0, squares_after - 2.0 * product + squares_before)
-    return Scored.of_sums(int(sums.counts[group]), after - before, squares)
+    return intervals.Scored.of_sums(int(sums.counts[group]), after - before, squares)
 
 
 def _change_of_worst(
     sums: ScoreSums,
-    differences: Sequence[Scored],
-    bounds: Bounds,
+    differences: Sequence[intervals.Scored],
+    bounds: intervals.Bounds,
     confidence: float,
     small: Collection[int],
-) -> Estimate:
+) -> intervals.Estimate:
     enough = [
         group
         for group, own in enumerate(differences)
-        if own.rows >= MIN_ROWS and group not in small
+        if own.rows >= intervals.MIN_ROWS and group not in small
     ]
-    if not (enough and has_worst(len(enough), sum(own.rows > 0 for own in differences))):
-        return NO_ESTIMATE
+    if not (enough and intervals.has_worst(len(enough), sum(own.rows > 0 for own in differences))):
+        return intervals.NO_ESTIMATE
 
-    def of_model(place: int) -> dict[int, Scored]:
+    def of_model(place: int) -> dict[int, intervals.Scored]:
         return {
-            group: Scored.of_sums(
+            group: intervals.Scored.of_sums(
                 int(sums.counts[group]),
                 float(sums.totals[group, place]),
                 float(sums.products[group, place, place]),
@@ -100,9 +90,9 @@ def _change_of_worst(
     after, before = of_model(0), of_model(1)
     worst, worst_before = (max(own, key=lambda group: own[group].mean) for own in (after, before))
     if worst == worst_before:
-        return mean_interval(differences[worst], bounds.of_differences, confidence)
+        return intervals.mean_interval(differences[worst], bounds.of_differences, confidence)
     # Two groups have no row in common.
-    return difference(
-        mean_interval(after[worst], bounds, confidence),
-        mean_interval(before[worst_before], bounds, confidence),
+    return intervals.difference(
+        intervals.mean_interval(after[worst], bounds, confidence),
+        intervals.mean_interval(before[worst_before], bounds, confidence),
     )

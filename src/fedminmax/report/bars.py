@@ -10,19 +10,8 @@ from fedminmax.findings.records import Interval, Results
 from fedminmax.findings.tables import risk_table
 from fedminmax.findings.text import capitalised, decimals_of, interval_name, number, risk_name
 from fedminmax.metrics.intervals import MIN_ROWS
+from fedminmax.report import style
 from fedminmax.report.read_run import Run
-from fedminmax.report.style import (
-    BLUE,
-    HATCH,
-    INK,
-    ORANGE,
-    PAPER,
-    ReportFigure,
-    distinct,
-    is_narrow,
-    plain_axes,
-    readable_numbers,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +36,7 @@ class Look:
     hatch: str | None = None
 
 
-def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
+def risk_by_group_figure(run: Run, name: str) -> style.ReportFigure:
     """Describe the figure: the worst-off groups first, all rows last."""
     results, order = run.chosen.results, _shown_groups(run)
     worst = worst_of(results)
@@ -55,7 +44,7 @@ def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
     against = f" and {run.baseline.results.method.name}" if run.baseline else ""
     small = results.test.small_groups(results.groups)
     hidden = len(results.groups) - len(small) - len(order)
-    return ReportFigure(
+    return style.ReportFigure(
         name,
         f"{capitalised(risk_name(results))} by group",
         description=f"Horizontal bars with intervals for {run.label}{against}, "
@@ -100,29 +89,29 @@ def _shown_groups(run: Run) -> list[int]:
 
 def _draw(figure: "Figure", run: Run, order: Sequence[int]) -> None:
     axes = figure.subplots()
-    plain_axes(axes, "x")
-    width = 17 if is_narrow(figure) else 34
-    shown = distinct([run.chosen.results.groups[a] for a in order], width)
+    style.plain_axes(axes, "x")
+    width = 17 if style.is_narrow(figure) else 34
+    shown = style.distinct([run.chosen.results.groups[a] for a in order], width)
     names = [
         f"{name}\n{counted(run.chosen.results.risk.by_group[a].rows, 'record')}"
         for name, a in zip(shown, order, strict=True)
     ]
     rows = counted(run.chosen.results.test.rows, "record")
     if run.baseline is None:
-        _bars(axes, run.chosen.results, order, Look(0.0, 0.6, BLUE))
+        _bars(axes, run.chosen.results, order, Look(0.0, 0.6, style.BLUE))
     else:
         before, after = run.baseline.results, run.chosen.results
-        _bars(axes, before, order, Look(-0.2, 0.38, ORANGE, HATCH))
-        _bars(axes, after, order, Look(0.2, 0.38, BLUE))
-        columns = 1 if is_narrow(figure) else 2
+        _bars(axes, before, order, Look(-0.2, 0.38, style.ORANGE, style.HATCH))
+        _bars(axes, after, order, Look(0.2, 0.38, style.BLUE))
+        columns = 1 if style.is_narrow(figure) else 2
         figure.legend(loc="outside upper left", ncols=columns, frameon=False)
-    axes.axhline(len(order) - 0.5, color=INK, linewidth=0.8)
+    axes.axhline(len(order) - 0.5, color=style.INK, linewidth=0.8)
     axes.set_yticks(range(len(order) + 1), [*names, f"{EVERYONE}\n{rows}"])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(order) + 0.6, -0.6)
     axes.set_xlim(left=0)
-    readable_numbers(axes.xaxis, axes.get_xlim()[1])
-    axes.locator_params(axis="x", nbins=3 if is_narrow(figure) else 8)
+    style.readable_numbers(axes.xaxis, axes.get_xlim()[1])
+    axes.locator_params(axis="x", nbins=3 if style.is_narrow(figure) else 8)
     axes.set_xlabel(f"{risk_name(run.chosen.results)} on test records")
 
 
@@ -137,7 +126,7 @@ def _bars(axes: "Axes", results: Results, order: Sequence[int], look: Look) -> N
         look.thickness,
         color=look.colour,
         hatch=look.hatch,
-        edgecolor=INK,
+        edgecolor=style.INK,
         linewidth=0.8,
         label=results.method.name,
     )
@@ -145,5 +134,5 @@ def _bars(axes: "Axes", results: Results, order: Sequence[int], look: Look) -> N
         if risk.low is not None and risk.high is not None:
             ends, level = [risk.low, risk.high], [place + look.shift] * 2
             # A pale edge, so that the line is visible on any bar.
-            axes.plot(ends, level, color=PAPER, lw=3.6, solid_capstyle="butt")
-            axes.plot(ends, level, color=INK, marker="|", markersize=7, lw=1.3)
+            axes.plot(ends, level, color=style.PAPER, lw=3.6, solid_capstyle="butt")
+            axes.plot(ends, level, color=style.INK, marker="|", markersize=7, lw=1.3)

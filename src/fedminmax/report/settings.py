@@ -111,7 +111,7 @@ def _validation(results: Results) -> dict[str, str]:
 
 def _plain(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={_plain(part)}" for key, part in value.items())
+        return ", ".join(f"{key}={_plain(part)}" for key, part in value.items()) or "none"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(_plain(part) for part in value) or "none"
     if isinstance(value, bool):

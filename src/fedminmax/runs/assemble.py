@@ -25,34 +25,19 @@ from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, Validati
 from fedminmax.data.tables.census import FORMAT, CensusFile
 from fedminmax.data.tables.initial_model import blank_row
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
+from fedminmax.findings import records
 from fedminmax.findings.card import render_card
-from fedminmax.findings.records import (
-    NOT_MEASURED,
-    RISK,
-    BaselineOfChange,
-    ChangeOfMetric,
-    ChangeOfRun,
-    CostOfRun,
-    Interval,
-    Measured,
-    MergedOfRun,
-    Metric,
-    ModelOfRun,
-    PrivacyOfRun,
-    ProofOfRun,
-    ReachOfRun,
-    Results,
-    RiskAfterRound,
-    SiteOfRun,
-    ValidationOfRun,
-    record_as_json,
-)
 from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS, NO_ESTIMATE, Estimate
 from fedminmax.metrics.paired_change import paired_change
 from fedminmax.metrics.row_scores import RISKS
-from fedminmax.metrics.score_rows import by_group, metric_names
-from fedminmax.metrics.sums import ScoreSums, metrics_from_sums, paired_sums_of
+from fedminmax.metrics.sums import (
+    ScoreSums,
+    by_group,
+    metric_names,
+    metrics_from_sums,
+    paired_sums_of,
+)
 from fedminmax.runs.folder import CARD_FILE, CENSUS_FILE, write_results
 from fedminmax.runs.plan import TableRun
 from fedminmax.training.round_record import RoundRecord
@@ -82,12 +67,12 @@ class FinishedRun:
     saved: SavedModel
     scores: Sequence[Tensor] = ()
     alternative: SavedModel | None = None
-    validation: ValidationOfRun | None = None
+    validation: records.ValidationOfRun | None = None
     certificate: Certificate | None = None
-    personal: Measured | None = None
+    personal: records.Measured | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    sites: tuple[SiteOfRun, ...] | None = None
+    sites: tuple[records.SiteOfRun, ...] | None = None
     finished: str = field(default_factory=today)
 
 
@@ -97,9 +82,9 @@ def assemble(
     config: TableConfig,
     census: CensusFile,
     *,
-    privacy: PrivacyOfRun | None = None,
+    privacy: records.PrivacyOfRun | None = None,
     secure_aggregation: int | None = None,
-) -> list[Results]:
+) -> list[records.Results]:
     """Return each run's results, the first with its change from the second.
 
     Args:
@@ -110,7 +95,7 @@ def assemble(
         privacy: what is guaranteed of rows, if anything.
         secure_aggregation: over how many sites totals were, at least, where sums were masked.
     """
-    results: list[Results] = []
+    results: list[records.Results] = []
     # The baseline comes first: the method's results name it.
     for number in reversed(range(len(runs))):
         run = runs[number]
@@ -119,10 +104,10 @@ def assemble(
         merged_names = saved.encoding.merged_group_names
         sections: dict[str, Any] = {
             "gap_left": last.remaining,
-            "proof": ProofOfRun(**asdict(run.certificate)) if run.certificate else None,
+            "proof": records.ProofOfRun(**asdict(run.certificate)) if run.certificate else None,
             "validation": run.validation,
             "personal": run.personal,
-            "merged": MergedOfRun(
+            "merged": records.MergedOfRun(
                 groups=merged_names,
                 test=measured(merged, saved, merged_names, range(len(merged_names)), number),
             )
@@ -137,12 +122,17 @@ def assemble(
         }
         # Sections that a run does not have are not in its file, so they are not set.
         present = {name: value for name, value in sections.items() if value is not None}
-        own = Results(
+        own = records.Results(
             format=FORMAT,
             method=run.table_run.trained_for(last.round),
             task="classification" if saved.classes else "regression",
             target=saved.encoding.schema.target.column,
-            model=ModelOfRun(kind=saved.kind, hidden=saved.hidden, members=saved.members),
+            model=records.ModelOfRun(
+                kind=saved.kind,
+                hidden=saved.hidden,
+                members=saved.members,
+                monotone=saved.encoding.directions,
+            ),
             loss=saved.loss,
             iterate=saved.iterate,
             classes=saved.classes,
@@ -166,10 +156,12 @@ def assemble(
     return results
 
 
-def write_run(run: FinishedRun, results: Results, config: TableConfig, census: CensusFile) -> None:
+def write_run(
+    run: FinishedRun, results: records.Results, config: TableConfig, census: CensusFile
+) -> None:
     """Write a run's models, its card and, last, the results, which mark it as finished."""
     folder, card = run.table_run.folder, run.table_run.card
-    write_json(folder / CENSUS_FILE, record_as_json(census))
+    write_json(folder / CENSUS_FILE, records.record_as_json(census))
     if run.alternative is not None:
         save_model(folder / f"{run.alternative.iterate}.safetensors", run.alternative)
     save_model(folder / MODEL_FILE, run.saved)
@@ -186,20 +178,20 @@ def validation_of(
     groups: Sequence[str],
     unit: float,
     patience: int | None,
-) -> ValidationOfRun:
+) -> records.ValidationOfRun:
     """Return the record for the results; ``unit`` converts risks to the target's unit."""
 
-    def converted(judged: ValidationRisk) -> RiskAfterRound | None:
+    def converted(judged: ValidationRisk) -> records.RiskAfterRound | None:
         if not judged.is_measured:
             return None
-        return RiskAfterRound(
+        return records.RiskAfterRound(
             round=judged.round,
             risk=judged.risk * unit,
             standard_error=judged.standard_error * unit,
             group=OTHERS[judged.group] if judged.group < 0 else groups[judged.group],
         )
 
-    return ValidationOfRun(
+    return records.ValidationOfRun(
         rows=tuple(rows), chosen=converted(chosen), last=converted(latest), patience=patience
     )
 
@@ -210,17 +202,17 @@ def measured(
     groups: Sequence[str],
     small: Collection[int],
     model: int = 0,
-) -> Measured:
+) -> records.Measured:
     """Return one model's metrics from sums of scores; ``small`` groups were not trained for."""
     if not bool(sums.counts.any()):
-        return NOT_MEASURED
+        return records.NOT_MEASURED
     metrics = metrics_from_sums(metric_names(saved.encoding), sums, model, small)
-    return Measured(
+    return records.Measured(
         rows=sum(metrics.counts.values()),
         confidence=metrics.confidence,
         min_rows=MIN_ROWS,
         metrics={
-            RISK if name in RISKS else name: _metric(metric, metrics, groups, small)
+            records.RISK if name in RISKS else name: _metric(metric, metrics, groups, small)
             for name, metric in metrics.metrics.items()
         },
     )
@@ -228,8 +220,8 @@ def measured(
 
 def _metric(
     metric: MetricByGroup, metrics: GroupMetrics, groups: Sequence[str], small: Collection[int]
-) -> Metric:
-    return Metric(
+) -> records.Metric:
+    return records.Metric(
         overall=interval_of(metric.overall),
         by_group=tuple(
             interval_of(
@@ -245,32 +237,38 @@ def _metric(
     )
 
 
-def interval_of(estimate: Estimate, rows: int | None = None, *, small: bool = False) -> Interval:
+def interval_of(
+    estimate: Estimate, rows: int | None = None, *, small: bool = False
+) -> records.Interval:
     """Return an estimate as a record, for a group with its rows; None for NaN."""
-    interval = Interval(value=estimate.value, low=estimate.low, high=estimate.high)
+    interval = records.Interval(value=estimate.value, low=estimate.low, high=estimate.high)
     of_group = {} if rows is None else {"rows": rows} | ({"small": True} if small else {})
     return interval.model_copy(update=of_group)
 
 
-def _change(saved: SavedModel, sums: ScoreSums, baseline: Results) -> ChangeOfRun | None:
+def _change(
+    saved: SavedModel, sums: ScoreSums, baseline: records.Results
+) -> records.ChangeOfRun | None:
     """Return the change from this baseline, measured row by row on the same test rows."""
     if not bool(sums.counts.any()):
         return None
     small = saved.small_group_numbers
-    return ChangeOfRun(
+    return records.ChangeOfRun(
         baseline=identify(baseline),
         confidence=CONFIDENCE,
         min_rows=MIN_ROWS,
         metrics={
-            RISK if name in RISKS else name: _change_of_metric(name, pair, small)
+            records.RISK if name in RISKS else name: _change_of_metric(name, pair, small)
             for name, pair in paired_sums_of(metric_names(saved.encoding), sums).items()
         },
     )
 
 
-def _change_of_metric(metric: str, sums: ScoreSums, small: Collection[int]) -> ChangeOfMetric:
+def _change_of_metric(
+    metric: str, sums: ScoreSums, small: Collection[int]
+) -> records.ChangeOfMetric:
     change = paired_change(sums, BOUNDS[metric], small=small)
-    return ChangeOfMetric(
+    return records.ChangeOfMetric(
         overall=interval_of(change.overall),
         by_group=tuple(
             interval_of(estimate, int(sums.counts[number]), small=number in small)
@@ -280,10 +278,10 @@ def _change_of_metric(metric: str, sums: ScoreSums, small: Collection[int]) -> C
     )
 
 
-def identify(baseline: Results) -> BaselineOfChange:
+def identify(baseline: records.Results) -> records.BaselineOfChange:
     """Identify a baseline; after more rounds it is a different one."""
     method = baseline.method
-    return BaselineOfChange(
+    return records.BaselineOfChange(
         key=method.key,
         name=method.name,
         rounds=method.rounds,
@@ -291,16 +289,18 @@ def identify(baseline: Results) -> BaselineOfChange:
     )
 
 
-def _reach(rounds: Sequence[RoundRecord], census: CensusFile) -> ReachOfRun | None:
+def _reach(rounds: Sequence[RoundRecord], census: CensusFile) -> records.ReachOfRun | None:
     """Return the final weights' distance to the hull; None for a run without group weights."""
     last = rounds[-1]
     if last.weights_over != "groups":
         return None
     nearest = nearest_to_weights(census.train, last.weights)
-    return ReachOfRun(weights=last.weights, distance=nearest.distance)
+    return records.ReachOfRun(weights=last.weights, distance=nearest.distance)
 
 
-def _cost(run: FinishedRun, config: TableConfig, census: CensusFile, *, masked: bool) -> CostOfRun:
+def _cost(
+    run: FinishedRun, config: TableConfig, census: CensusFile, *, masked: bool
+) -> records.CostOfRun:
     """Return the run's cost, over a network also as counted.
 
     Where sums are masked messages are as long as counted: keys and shares travel, too. With a
@@ -331,4 +331,4 @@ def _cost(run: FinishedRun, config: TableConfig, census: CensusFile, *, masked: 
         cost["counted_up"] = median_high([entry.sites.bytes_in for entry in run.rounds])
         if masked:
             cost["bytes_down"], cost["bytes_up"] = cost["counted_down"], cost["counted_up"]
-    return CostOfRun.model_validate(cost)
+    return records.CostOfRun.model_validate(cost)

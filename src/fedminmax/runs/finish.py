@@ -13,18 +13,12 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.data.tables.census import census_of
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
-from fedminmax.metrics.score_rows import metric_names, score_table, sum_by_group
-from fedminmax.metrics.sums import empty_sums
+from fedminmax.metrics.sums import empty_sums, metric_names, score_table, sum_by_group
 from fedminmax.runs.assemble import FinishedRun, assemble, identify, validation_of, write_run
-from fedminmax.runs.folder import (
-    claim_run,
-    finished_results,
-)
+from fedminmax.runs.folder import claim_run, finished_results
 from fedminmax.runs.measure import measure_personal
 from fedminmax.runs.plan import CHOSEN, TableRun, TableTraining
-from fedminmax.runs.privacy import (
-    privacy_of_run,
-)
+from fedminmax.runs.privacy import privacy_of_run
 from fedminmax.training.certify import certify
 from fedminmax.training.progress import Progress, answer_of, members_of
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds

@@ -21,11 +21,8 @@ from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.read_file import name_without_ending
 from fedminmax.data.tables.sources import format_of_file, read_source
 from fedminmax.exports.saved_model import SavedModel, load_model
-from fedminmax.findings.records import (
-    Measured,
-)
-from fedminmax.metrics.score_rows import metric_names, score_table
-from fedminmax.metrics.sums import empty_sums, sum_scores
+from fedminmax.findings.records import Measured
+from fedminmax.metrics.sums import empty_sums, metric_names, score_table, sum_scores
 from fedminmax.runs.assemble import measured
 from fedminmax.runs.folder import CONFIG_FILE
 from fedminmax.training.simulation import Simulation

@@ -36,8 +36,7 @@ from fedminmax.findings.privacy import WITHOUT_AGGREGATION, with_aggregation
 from fedminmax.findings.records import PrivacyOfRun, Results, SiteOfRun
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import SelectingState
-from fedminmax.metrics.score_rows import by_group, score_table, sum_by_group
-from fedminmax.metrics.sums import ScoreSums
+from fedminmax.metrics.sums import ScoreSums, by_group, score_table, sum_by_group
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agree import NoisyCensus
 from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement

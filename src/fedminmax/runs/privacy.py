@@ -15,15 +15,7 @@ from pathlib import Path
 from fedminmax.config.read import TableConfig
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_secret
-from fedminmax.core.privacy.ledger import (
-    Spent,
-    before_and_after,
-    held_ledger,
-    line_of,
-    read_ledger,
-    spent_epsilon,
-    write_line,
-)
+from fedminmax.core.privacy import ledger
 from fedminmax.core.privacy.mechanism import Mechanism, Privacy
 from fedminmax.findings.records import PrivacyOfRun
 from fedminmax.runs.assemble import today
@@ -61,14 +53,14 @@ def name_of_key(key: bytes) -> str:
 
 def check_limit(config: TableConfig, run: str) -> None:
     """Refuse a run that would spend more than the data's limit; one that goes on has spent."""
-    _check_limit(config, read_ledger(ledger_of(config)), _line(config, run))
+    _check_limit(config, ledger.read_ledger(ledger_of(config)), _line(config, run))
 
 
-def _check_limit(config: TableConfig, entries: Sequence[Spent], line: Spent) -> None:
+def _check_limit(config: TableConfig, entries: Sequence[ledger.Spent], line: ledger.Spent) -> None:
     limit = config.privacy.limit if config.privacy else None
     if limit is None:
         return
-    before, after = before_and_after(entries, line)
+    before, after = ledger.before_and_after(entries, line)
     if after > max(limit, before):
         raise InputError(
             f"[privacy] limit = {limit:g}: earlier runs on these files spent epsilon {before:.3g}, "
@@ -86,9 +78,9 @@ def spend(config: TableConfig, run: str) -> None:
     """Write down all that a run may spend, before its first round, once."""
     path, line = ledger_of(config), _line(config, run)
     try:
-        with held_ledger(path) as entries:
+        with ledger.held_ledger(path) as entries:
             _check_limit(config, entries, line)
-            write_line(path, entries, line)
+            ledger.write_line(path, entries, line)
     except OSError as error:
         raise InputError(
             f"cannot write down in {path} what this run spends ({error.strerror}); make the folder "
@@ -131,12 +123,12 @@ def fingerprint(config: TableConfig) -> str:
 
 def spent_on_files(config: TableConfig) -> float:
     """Return what all runs on these files spent together, at this configuration's delta."""
-    promise, entries = _promise(config), read_ledger(ledger_of(config))
-    return spent_epsilon(entries, fingerprint(config), promise.unit, promise.delta)
+    promise, entries = _promise(config), ledger.read_ledger(ledger_of(config))
+    return ledger.spent_epsilon(entries, fingerprint(config), promise.unit, promise.delta)
 
 
-def _line(config: TableConfig, run: str) -> Spent:
-    return line_of(_promise(config), data=fingerprint(config), run=run, day=today())
+def _line(config: TableConfig, run: str) -> ledger.Spent:
+    return ledger.line_of(_promise(config), data=fingerprint(config), run=run, day=today())
 
 
 def _promise(config: TableConfig) -> Privacy:

@@ -21,11 +21,13 @@ from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
+from fedminmax.core.json_log import JsonLog
 from fedminmax.data.tables.census import FORMAT, census_of
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
 from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.findings.records import PlannedFile, PrivacyOfRun, Results, record_as_json
+from fedminmax.runs import privacy
 from fedminmax.runs.assemble import FinishedRun
 from fedminmax.runs.finish import add_change, finish_run, write_finished
 from fedminmax.runs.folder import (
@@ -45,19 +47,10 @@ from fedminmax.runs.plan import (
     plan_table_runs,
     with_class,
 )
-from fedminmax.runs.privacy import (
-    check_limit,
-    forget_noise_key,
-    keep_noise_key,
-    name_of_key,
-    noise_key_of,
-    privacy_of_run,
-    spend,
-)
 from fedminmax.training.certify import check_certifiable, check_single_answer
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.resume import RunSoFar, resume_run
-from fedminmax.training.round_record import RoundRecord
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +115,7 @@ def train_tables(
 def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> TableTraining:
     """Read all tables and open the run folder; mistakes are found before anything is written."""
     tables, prepared = with_class(config, load_federated_tables(config))
-    key = None if config.privacy is None else noise_key_of(folder)
+    key = None if config.privacy is None else privacy.noise_key_of(folder)
     federation = federate(config, tables, device, key, prepared)
     runs = tuple(plan_table_runs(config, federation, folder))
     training = TableTraining(
@@ -150,11 +143,11 @@ def _claim(training: TableTraining, run: TableRun) -> None:
     configuration = identity(config, training.tables, training.device) | {"method": method}
     key = None if is_finished(run) else training.noise_key
     if key is not None:
-        check_limit(config, name_of_key(key))
+        privacy.check_limit(config, privacy.name_of_key(key))
     claim_folder(run.folder, {"version": __version__, "configuration": configuration})
     if key is not None:
-        keep_noise_key(run.folder, key)
-        spend(config, name_of_key(key))
+        privacy.keep_noise_key(run.folder, key)
+        privacy.spend(config, privacy.name_of_key(key))
 
 
 def training_rounds(
@@ -188,7 +181,7 @@ def training_rounds(
                 # From now on the results say all that.
                 (run.folder / PLANNED_FILE).unlink(missing_ok=True)
             # Only now: without its key, an unfinished run could not go on.
-            forget_noise_key(run.folder)
+            privacy.forget_noise_key(run.folder)
     if len(trained) > 1:
         add_change(training, trained)
 
@@ -217,7 +210,8 @@ def _train_run(
     with closing(rounds):
         so_far = next(rounds)
         yield run, so_far
-        sinks = list(_further_sinks(training, run, so_far.round, stack))
+        log = JsonLog(run.folder / ROUNDS_FILE, RoundRecord)
+        sinks = (log, *_further_sinks(training, run, so_far.round, stack))
         for so_far in rounds:
             if so_far.record is not None:
                 for sink in sinks:
@@ -248,7 +242,7 @@ def _planned(training: TableTraining, run: TableRun) -> PlannedFile:
     config = training.config
     known: dict[str, PrivacyOfRun] = {}
     if config.privacy is not None:
-        known["privacy"] = privacy_of_run(config, training.federation)
+        known["privacy"] = privacy.privacy_of_run(config, training.federation)
     later = training.runs[training.runs.index(run) + 1 :]
     return PlannedFile(
         format=FORMAT,

@@ -120,17 +120,18 @@ def _continue_run(study: Study, plan: RunPlan, folder: Path, seconds: float) -> 
         rounds=plan.rounds,
         seed=study.fold_seed(plan.fold),
         seconds=seconds,
-        # The log also records the time spent, and some methods' rounds are long or few.
-        is_logged=lambda number: (
-            number <= 10 or number % 10 == 0 or pace_of(plan.method) is not Pace.ONE_STEP
-        ),
     )
     with closing(training):
         so_far = next(training)
+        log = JsonLog(folder / ROUNDS_FILE, RoundRecord)
         scored = JsonLog(folder / TESTS_FILE, ScoredRound)
         scored.drop_after(so_far.round)
         yield Tick(0, so_far.round, so_far.warning)
         for so_far in training:
+            # The log also records the time spent, and some methods' rounds are long or few.
+            thinned = so_far.round > 10 and pace_of(plan.method) is Pace.ONE_STEP
+            if so_far.record is not None and not (thinned and so_far.round % 10):
+                log.add(so_far.record)
             tested = plan.rounds_between_tests and so_far.round % plan.rounds_between_tests == 0
             if tested and so_far.progress is not None:
                 scores = _scores(study, federation, so_far.progress)

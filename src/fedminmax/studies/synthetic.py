@@ -14,18 +14,10 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.models import linear, mlp
 from fedminmax.core.randomness import Purpose, numpy_stream
-from fedminmax.data.synthetic import (
-    GROUP_NAMES,
-    MEAN_RISKS,
-    MINIMAX_RISKS,
-    GroupRisks,
-    draw_synthetic,
-    expected_rates,
-    expected_risks,
-    qffl_risks,
-)
+from fedminmax.data import synthetic
 from fedminmax.findings.convergence import marked, notes_on_convergence
 from fedminmax.methods.qfedavg import QFedAvg
+from fedminmax.studies import study
 from fedminmax.studies.config import PaperSettings, StudyConfig
 from fedminmax.studies.scores import (
     SAME_OBJECTIVE,
@@ -38,14 +30,6 @@ from fedminmax.studies.scores import (
     spread,
     with_fast_lines,
 )
-from fedminmax.studies.study import (
-    RunPlan,
-    Selection,
-    Study,
-    StudyMethod,
-    methods_of_paper,
-    plan_runs,
-)
 
 HEADERS = (
     *("Setting", "Method", "Worst group", "paper", "opt.", "Best group", "paper", "opt."),
@@ -53,41 +37,43 @@ HEADERS = (
 )
 
 
-def synthetic_study(config: StudyConfig) -> Study:
+def synthetic_study(config: StudyConfig) -> study.Study:
     """Return the study with the paper's network, or with a linear model of the side of 0."""
 
     def scores(model: nn.Module) -> GroupScores:
         predictor = Predictor(config, model)
-        risks, rates = expected_risks(predictor), expected_rates(predictor)
+        risks, rates = synthetic.expected_risks(predictor), synthetic.expected_rates(predictor)
         return GroupScores((risks.group_0, risks.group_1), *astuple(rates))
 
     def rows_of_fold(fold: int, seed: int) -> Examples:
         rows = fold_rows(config, fold, seed)
         return Examples(features_of(config, rows.x), rows.y, rows.group)
 
-    return Study(
+    return study.Study(
         config,
-        GROUP_NAMES,
+        synthetic.GROUP_NAMES,
         rows_of_fold=rows_of_fold,
         new_model=lambda: mlp(1, 2, config.widths) if config.network else linear(2, 2),
         scores=scores,
     )
 
 
-def synthetic_methods(settings: PaperSettings) -> dict[str, StudyMethod]:
+def synthetic_methods(settings: PaperSettings) -> dict[str, study.StudyMethod]:
     """Return the methods of the table by their names on the command line."""
     mild = QFedAvg(
         0.2, settings.learning_rate, epochs=settings.epochs, batch_size=settings.batch_size
     )
-    return methods_of_paper(settings, {"q-fedavg-0.2": mild, "q-fedavg-5": replace(mild, q=5.0)})
+    return study.methods_of_paper(
+        settings, {"q-fedavg-0.2": mild, "q-fedavg-5": replace(mild, q=5.0)}
+    )
 
 
 def synthetic_plans(
-    config: StudyConfig, settings: PaperSettings, selection: Selection
-) -> list[RunPlan]:
+    config: StudyConfig, settings: PaperSettings, selection: study.Selection
+) -> list[study.RunPlan]:
     """List the runs of this study."""
     methods = synthetic_methods(settings)
-    return plan_runs(selection, methods, rows=config.rows, network=config.network)
+    return study.plan_runs(selection, methods, rows=config.rows, network=config.network)
 
 
 def fold_rows(config: StudyConfig, fold: int, seed: int) -> Examples:
@@ -97,8 +83,8 @@ def fold_rows(config: StudyConfig, fold: int, seed: int) -> Examples:
     each omits its own part. The test risk is an exact expectation in both cases.
     """
     if config.folds_by == "seeds":
-        return draw_synthetic(config.rows, seed)
-    everything = draw_synthetic(config.rows, config.seed)
+        return synthetic.draw_synthetic(config.rows, seed)
+    everything = synthetic.draw_synthetic(config.rows, config.seed)
     order = numpy_stream(config.seed, Purpose.FOLDS).permutation(config.rows // 2)
     part = torch.from_numpy(order % config.folds_in_all).repeat(2)
     return everything.rows((part != fold).nonzero().squeeze(1))
@@ -146,7 +132,7 @@ class TableRow:
     chosen_rounds: tuple[int, ...]
     paper_worst: float | None
     paper_best: float | None
-    optimum: GroupRisks | None
+    optimum: synthetic.GroupRisks | None
     rounds: int
     gradient_evaluations: int
     step_factor: float | None
@@ -174,18 +160,18 @@ PAPER_TABLE_1: dict[tuple[str, str], tuple[float, float]] = {
 }
 # Population optimum of each method's own objective: in ESG every site has the same risk, so
 # all methods over sites minimise the mean; in SSG they see the groups.
-OPTIMA: dict[tuple[str, str], GroupRisks] = {
-    ("ESG", "AFL"): MEAN_RISKS,
-    ("ESG", "FedAvg"): MEAN_RISKS,
-    ("ESG", "q-FedAvg (q=0.2)"): MEAN_RISKS,
-    ("ESG", "q-FedAvg (q=5)"): MEAN_RISKS,
-    ("ESG", "FedMinMax"): MINIMAX_RISKS,
-    ("SSG", "AFL"): MINIMAX_RISKS,
-    ("SSG", "FedAvg"): MEAN_RISKS,
-    ("SSG", "q-FedAvg (q=0.2)"): qffl_risks(0.2),
-    ("SSG", "q-FedAvg (q=5)"): qffl_risks(5.0),
-    ("SSG", "FedMinMax"): MINIMAX_RISKS,
-    ("centralized", "FedMinMax"): MINIMAX_RISKS,
+OPTIMA: dict[tuple[str, str], synthetic.GroupRisks] = {
+    ("ESG", "AFL"): synthetic.MEAN_RISKS,
+    ("ESG", "FedAvg"): synthetic.MEAN_RISKS,
+    ("ESG", "q-FedAvg (q=0.2)"): synthetic.MEAN_RISKS,
+    ("ESG", "q-FedAvg (q=5)"): synthetic.MEAN_RISKS,
+    ("ESG", "FedMinMax"): synthetic.MINIMAX_RISKS,
+    ("SSG", "AFL"): synthetic.MINIMAX_RISKS,
+    ("SSG", "FedAvg"): synthetic.MEAN_RISKS,
+    ("SSG", "q-FedAvg (q=0.2)"): synthetic.qffl_risks(0.2),
+    ("SSG", "q-FedAvg (q=5)"): synthetic.qffl_risks(5.0),
+    ("SSG", "FedMinMax"): synthetic.MINIMAX_RISKS,
+    ("centralized", "FedMinMax"): synthetic.MINIMAX_RISKS,
 }
 
 

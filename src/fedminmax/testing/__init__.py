@@ -13,61 +13,37 @@ name. Nothing here needs a test framework.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fedminmax.testing import replies, rounds
 from fedminmax.testing.case import Case, Check, Method
-from fedminmax.testing.replies import (
-    check_card,
-    check_fused_equals_plain,
-    check_participants,
-    check_replies_add_up,
-    check_the_absent_keep_their_weight,
-    check_the_network_takes_its_replies,
-)
-from fedminmax.testing.rounds import (
-    check_a_longer_run_begins_with_the_shorter_one,
-    check_asking_twice,
-    check_full_batches_do_not_depend_on_the_seed,
-    check_later_rounds_do_not_reach_back,
-    check_mini_batches_depend_on_the_seed,
-    check_nothing_can_be_assigned,
-    check_resume,
-    check_ridge,
-    check_round_risks,
-    check_sites_shuffle_differently,
-    check_the_order_of_sites_does_not_matter,
-    check_the_same_seed_gives_the_same_bits,
-    check_threads,
-    check_what_a_round_hands_out_is_a_copy,
-    check_who_takes_part_depends_on_the_seed,
-)
 
 __all__ = ["Case", "Check", "case_of", "check_method", "checks_for"]
 
 FOR_ALL: Sequence[Check] = (
-    check_card,
-    check_the_absent_keep_their_weight,
-    check_participants,
-    check_fused_equals_plain,
-    check_replies_add_up,
-    check_the_network_takes_its_replies,
-    check_nothing_can_be_assigned,
-    check_later_rounds_do_not_reach_back,
-    check_what_a_round_hands_out_is_a_copy,
-    check_asking_twice,
-    check_resume,
-    check_a_longer_run_begins_with_the_shorter_one,
-    check_ridge,
-    check_round_risks,
-    check_the_same_seed_gives_the_same_bits,
-    check_who_takes_part_depends_on_the_seed,
-    check_threads,
+    replies.check_card,
+    replies.check_the_absent_keep_their_weight,
+    replies.check_participants,
+    replies.check_fused_equals_plain,
+    replies.check_replies_add_up,
+    replies.check_the_network_takes_its_replies,
+    rounds.check_nothing_can_be_assigned,
+    rounds.check_later_rounds_do_not_reach_back,
+    rounds.check_what_a_round_hands_out_is_a_copy,
+    rounds.check_asking_twice,
+    rounds.check_resume,
+    rounds.check_a_longer_run_begins_with_the_shorter_one,
+    rounds.check_ridge,
+    rounds.check_round_risks,
+    rounds.check_the_same_seed_gives_the_same_bits,
+    rounds.check_who_takes_part_depends_on_the_seed,
+    rounds.check_threads,
 )
 FOR_BATCHES: Sequence[Check] = (
-    check_mini_batches_depend_on_the_seed,
-    check_sites_shuffle_differently,
+    rounds.check_mini_batches_depend_on_the_seed,
+    rounds.check_sites_shuffle_differently,
 )
 WITHOUT_LOTS: Sequence[Check] = (
-    check_full_batches_do_not_depend_on_the_seed,
-    check_the_order_of_sites_does_not_matter,
+    rounds.check_full_batches_do_not_depend_on_the_seed,
+    rounds.check_the_order_of_sites_does_not_matter,
 )
 
 

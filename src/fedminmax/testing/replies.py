@@ -12,11 +12,7 @@ from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.validation import LossSums
 from fedminmax.methods.card import Pace, Weights
-from fedminmax.methods.method import (
-    asks_again,
-    needs_each_reply,
-    takes_one_step,
-)
+from fedminmax.methods.method import asks_again, needs_each_reply, takes_one_step
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.wire.checks import ReportedLosses, check_losses, check_reply
 from fedminmax.network.wire.codec import RefusedError
@@ -29,9 +25,9 @@ from fedminmax.network.wire.messages import (
 )
 from fedminmax.testing.case import Case, Method, require, require_close, require_equal
 from fedminmax.testing.problems import Problem, Rows, four_sites, softmax_problem, three_sites
-from fedminmax.training.per_site import NOTHING, add_up
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.protocol import Replies
+from fedminmax.training.replies import NOTHING, add_up
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
 

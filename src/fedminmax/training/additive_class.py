@@ -8,7 +8,8 @@ and a certificate is about this class.
 A pair's score is how much its cells could lower the loss, less what that many cells would lower it
 by chance: sum G^2 / (H + 5) - cells - 3 sqrt(2 cells), with G the sum of slopes and H that of
 second derivatives in a cell. Pairs with a positive score are taken from the top (Lou et al., KDD
-2013, rank pairs by a fit on cells, too).
+2013, rank pairs by a fit on cells, too). Columns whose effect may only go up, or down, are in no
+pair, and smoothing is chosen as if they could go both ways.
 
 ``class_rounds`` is a generator: it yields what to ask for, and is sent the totals over all sites.
 At first all effects are 0, so that every record has the same second derivative: those first sums
@@ -29,7 +30,7 @@ from fedminmax.core.additive.smoothing import (
     MeanSums,
     SmoothFit,
     after_smoothing_round,
-    covariance,
+    covariance_root,
     start_smoothing,
 )
 from fedminmax.core.additive.sums import coded_bends, coded_group_sums
@@ -48,8 +49,8 @@ MAX_COLUMNS_OF_PAIRS = 20
 PRIOR = 5.0
 DIGITS = 3
 DEVIATIONS = 3.0
-# Smoothing of pairs, before the first sums: that of a few dozen records in each cell.
-START_OF_PAIRS = 50.0
+# Smoothing of pairs, before any sums: that of a few dozen records in each cell.
+START_OF_PAIRS, UPDATES_ALONE = 50.0, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +58,12 @@ class ClassQuestion:
     """What to ask of all sites: sums at a plain additive model with these pairs.
 
     Its parameters are effects, without smoothing. Sums are the loss and the gradient over all
-    records, and the curvature; ``cells`` asks for second derivatives by code instead.
+    records, and if it is wanted the curvature; ``cells`` asks for second derivatives by code.
     """
 
     pairs: tuple[Pair, ...]
     parameters: Tensor
+    curvature: bool = True
     cells: bool = False
 
 
@@ -126,15 +128,18 @@ def class_rounds(
     if max_pairs and len(blocks) > 1:
         candidates = _candidate_pairs(fit)
         matrix = structure.as_matrix(structure.from_free(fit.theta))
-        totals = yield ClassQuestion(candidates, _padded(structure, matrix, candidates), cells=True)
+        totals = yield ClassQuestion(
+            candidates, _padded(structure, matrix, candidates), curvature=False, cells=True
+        )
         rounds += 1
         pairs = _chosen(fit, candidates, totals, max_pairs)
     if pairs:
+        alone, pairs = pairs, tuple(replace(pair, smoothing=0.0) for pair in pairs)
         wider = replace(structure, inputs=structure.inputs + sum(p.block.size for p in pairs))
         padded = _padded(structure, structure.as_matrix(structure.from_free(fit.theta)), pairs)
         smoothed = [
             *(replace(b, smoothing=float(s)) for b, s in zip(blocks, fit.smoothing, strict=True)),
-            *(replace(pair.block, smoothing=START_OF_PAIRS) for pair in pairs),
+            *(pair.block for pair in alone),
         ]
         start = start_smoothing(wider, smoothed, records, theta=wider.to_free(padded))
         fit = yield from _smoothing_rounds(start, pairs)
@@ -160,19 +165,18 @@ def _smoothing_rounds(
     fit: SmoothFit, pairs: tuple[Pair, ...]
 ) -> Generator[ClassQuestion, ClassTotals, SmoothFit]:
     while not fit.settled and fit.rounds < MAX_ROUNDS:
-        totals = yield ClassQuestion(pairs, fit.parameters)
+        totals = yield ClassQuestion(pairs, fit.parameters, curvature=fit.wants_curvature)
         fit = after_smoothing_round(fit, _mean_sums(fit, totals))
     return fit
 
 
 def _mean_sums(fit: SmoothFit, totals: ClassTotals) -> MeanSums:
     structure = fit.structure
-    return MeanSums(
-        fit.theta,
-        totals.loss,
-        structure.to_free(totals.slopes),
-        structure.free_curvature(totals.bends.reshape(1, -1))[0],
-    )
+    if fit.wants_curvature:
+        curvature = structure.free_curvature(totals.bends.reshape(1, -1))[0]
+    else:
+        curvature = _sums_of(fit).curvature
+    return MeanSums(fit.theta, totals.loss, structure.to_free(totals.slopes), curvature)
 
 
 def _records_together(structure: LinearStructure, first: ClassTotals, records: int) -> Tensor:
@@ -204,7 +208,7 @@ def _counts(together: Tensor, blocks: Sequence[Block], pairs: Sequence[Pair]) ->
 
 def _standard_errors(fit: SmoothFit, counts: Tensor) -> Tensor:
     sizes = [block.size for block in fit.blocks]
-    return standard_errors(fit.structure, covariance(fit, _sums_of(fit)), sizes, counts)
+    return standard_errors(fit.structure, covariance_root(fit, _sums_of(fit)), sizes, counts)
 
 
 def _sums_of(fit: SmoothFit) -> MeanSums:
@@ -230,11 +234,13 @@ def _candidate_pairs(fit: SmoothFit) -> tuple[Pair, ...]:
     sizes = [block.size for block in fit.blocks]
     parts = list(zip(torch.split(effects, sizes, dim=1), torch.split(weights, sizes), strict=True))
     importance = torch.tensor([_spread(*part) for part in parts])
-    largest = torch.sort(importance, descending=True, stable=True).indices[:MAX_COLUMNS_OF_PAIRS]
+    ranked = torch.sort(importance, descending=True, stable=True).indices.tolist()
+    # A pair could turn an effect that may only go up.
+    largest = [number for number in ranked if not fit.blocks[number].rising][:MAX_COLUMNS_OF_PAIRS]
     cells = [_coarse_cells(block, *part) for block, part in zip(fit.blocks, parts, strict=True)]
     return tuple(
         Pair(first, second, cells[first], cells[second])
-        for first, second in combinations(sorted(largest.tolist()), 2)
+        for first, second in combinations(sorted(largest), 2)
     )
 
 
@@ -290,7 +296,20 @@ def _chosen(
     ]
     ranked = sorted(range(len(scores)), key=lambda number: -round(scores[number], 6))
     taken = sorted(number for number in ranked[:most] if scores[number] > 0)
-    return tuple(candidates[number] for number in taken)
+    return tuple(
+        replace(candidates[number], smoothing=_smoothing_alone(slopes[number], bends[number], unit))
+        for number in taken
+    )
+
+
+def _smoothing_alone(slopes: Tensor, bends: Tensor, unit: float) -> float:
+    """Return how strongly a pair's effects are smoothed if all others stay as they are."""
+    smoothing = START_OF_PAIRS
+    for _ in range(UPDATES_ALONE):
+        squares = float((slopes / (bends + smoothing)).square().sum())
+        freedom = float((bends / (bends + smoothing)).sum())
+        smoothing = min(max(unit * freedom / max(squares, 1e-300), 1.0), 1e4)
+    return smoothing
 
 
 def _by_chance(cells: int) -> float:
@@ -342,7 +361,7 @@ def class_sums(
     model = AdditiveModel(structure.outputs, plain, records=1, ridge=0.0)
     wide = replace(structure, inputs=model.design.columns)
     together = replace(rows, group=torch.zeros_like(rows.group))
-    weights = None if question.cells else torch.ones(1, dtype=torch.float64)
+    weights = torch.ones(1, dtype=torch.float64) if question.curvature else None
     sums = coded_group_sums(
         wide, model.design, question.parameters, together, 1, group_weights=weights
     )

@@ -16,13 +16,7 @@ from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.messages import Census, RoundKey, Sums, all_finite
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.methods.card import Pace, pace_of
-from fedminmax.methods.method import (
-    AnyMethod,
-    StateT,
-    asks_again,
-    needs_each_reply,
-    rate_of,
-)
+from fedminmax.methods.method import AnyMethod, StateT, asks_again, needs_each_reply, rate_of
 from fedminmax.training.protocol import Federation
 
 

@@ -31,7 +31,7 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.data.frames import NUMBERS, Frame, frame_columns, is_frame, rows_of_frames
 from fedminmax.data.strata import set_aside
 from fedminmax.methods.shared.checks import check_whole
-from fedminmax.training.value_marks import value_marks
+from fedminmax.training.protocol import value_marks
 
 SiteInput = Sequence[Tensor | NDArray[Any]] | Dataset[Any] | Frame
 """One site's ``(x, y, group)``, or a data set whose rows are that, or a data frame."""

@@ -32,12 +32,7 @@ from fedminmax.core.privacy.mechanism import (
 )
 from fedminmax.core.task import Task
 from fedminmax.methods.card import check_private_unit
-from fedminmax.methods.method import (
-    AnyMethod,
-    StateT,
-    rate_of,
-    takes_one_step,
-)
+from fedminmax.methods.method import AnyMethod, StateT, rate_of, takes_one_step
 from fedminmax.training.prepare import PreparedRows
 
 EVERYBODY = torch.tensor([0])

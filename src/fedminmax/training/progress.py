@@ -9,16 +9,12 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate, Iterates, initial_iterates
-from fedminmax.core.messages import Reveals
+from fedminmax.core.messages import Census, Reveals
 from fedminmax.methods.card import check_private_unit
-from fedminmax.methods.method import (
-    AnyMethod,
-    MixingState,
-    SelectingState,
-    StateT,
-    lets_sites_keep,
-)
+from fedminmax.methods.method import AnyMethod, MixingState, SelectingState, StateT, lets_sites_keep
 from fedminmax.methods.shared.checks import check_share, check_whole, checked_method
+from fedminmax.methods.shared.players_state import PlayersState
+from fedminmax.methods.shared.second_order_state import SecondOrderState
 from fedminmax.training.one_round import with_rate_of
 from fedminmax.training.protocol import Federation, RunIdentity, identity_of
 
@@ -68,6 +64,7 @@ def initial_progress(
     check_reveals(method, federation.reveals)
     initial = federation.initial_parameters
     state = method.init(initial, federation.census)
+    check_keeps_to_cone(method, state, federation.census)
     kept = torch.zeros(0, dtype=initial.dtype)
     if lets_sites_keep(method):
         kept = method.start_keeping(initial).repeat(federation.census.sites, 1)
@@ -101,6 +98,17 @@ def check_reveals(method: AnyMethod[StateT], shown: Reveals) -> None:
         raise InputError(
             f"{method.name} needs {method.reveals.value}, but the server is shown {shown.value}; "
             "choose a method that needs no more than that"
+        )
+
+
+def check_keeps_to_cone(method: AnyMethod[StateT], state: object, census: Census) -> None:
+    """Refuse a method whose server does not know that effects may go only up, or down."""
+    server = state.server if isinstance(state, PlayersState) else state
+    if census.linear and census.linear.has_cone and not isinstance(server, SecondOrderState):
+        raise InputError(
+            f"{method.name} does not keep to monotone effects; use FedMinMaxFast, AFLFast or "
+            "FedAvgFast with curvature and fewer codes than second derivatives allow, or drop "
+            "monotone"
         )
 
 

@@ -2,22 +2,30 @@
 
 A run can be resumed only with the same rows, groups and model, of which ``RunIdentity`` has
 digests. The values of rows are compared up to rounding, by a few numbers of each group, where the
-server sees rows. The initial model is not part of it: it is not needed after the first round.
+server sees rows: a digest of the values would also differ in their last bits, as on another
+machine, and with the rows' order. The initial model is not part of it: it is not needed after the
+first round.
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.validation import LossSums
 from fedminmax.methods.method import AnyMethod, StateT
-from fedminmax.training.per_site import NOTHING
-from fedminmax.training.value_marks import are_same, as_text
+from fedminmax.training.replies import NOTHING
+
+ROWS_AT_A_TIME = 4096
+# Relative to deviations: one of 100,000 rows with another label changes a mean by more.
+SAME = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +105,7 @@ class Federation(Protocol):
 class RunIdentity:
     """One digest for each part that must not change while a run is resumed.
 
-    ``values`` are numbers, or empty (see ``training.value_marks``).
+    ``values`` are numbers, or empty (see ``value_marks``).
     """
 
     groups: str
@@ -109,7 +117,8 @@ class RunIdentity:
 
 MISMATCHES = {
     "groups": "the groups had other names",
-    "model": "the model's parameters had other shapes, another precision or another ridge",
+    "model": "the model's parameters had other shapes, another precision or another ridge, or "
+    "other effects were monotone",
     "rows": "the sites had other numbers of rows by group",
     "small_groups": "other groups were too small for the adversary to choose",
     "values": "the rows had other values",
@@ -141,9 +150,77 @@ def check_same_run(before: RunIdentity, now: RunIdentity, refusal: str) -> None:
 
 def _model_of(federation: Federation) -> tuple[object, ...]:
     linear = federation.census.linear
-    shape = (federation.parameter_shapes, federation.initial_parameters.dtype)
+    shape: tuple[object, ...] = (
+        federation.parameter_shapes,
+        federation.initial_parameters.dtype,
+    )
+    if linear and linear.has_cone:
+        # The last digits may depend on the number of threads.
+        shape = (*shape, (linear.cone.round(decimals=6) + 0.0).tolist())
     return (*shape, linear.ridge) if linear and linear.ridge else shape
 
 
 def _digest(content: object) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def value_marks(sites: list[Examples], groups: int) -> Tensor:
+    """Return [A, 5]: means and deviations of features and targets, and their correlation.
+
+    Of a row's features, each divided by its deviation over all rows, one random combination is
+    taken; likewise of targets. Means are in deviations, deviations as logarithms.
+    """
+    parts = [own for own in sites if len(own)]
+    group = torch.cat([own.group for own in parts]).cpu()
+    rows = torch.bincount(group, minlength=groups).double()
+
+    def by_group(values: Tensor) -> Tensor:
+        return torch.bincount(group, weights=values, minlength=groups) / rows
+
+    columns, centred = [], []
+    for values in ([own.x for own in parts], [own.y for own in parts]):
+        number = _combined(values)
+        mean = by_group(number)
+        rest = number - mean[group]
+        deviation = by_group(rest.square()).sqrt()
+        # Rounding of equal numbers is no deviation.
+        deviation = torch.where(deviation > 1e-12 * mean.abs(), deviation, 1.0)
+        columns += [mean / deviation, deviation.log()]
+        centred.append(rest / deviation[group])
+    marks = torch.stack([*columns, by_group(centred[0] * centred[1])], dim=1)
+    return marks.nan_to_num()
+
+
+def are_same(before: str, now: str) -> bool:
+    """Compare marks that were written as text; those of a server that sees no rows are empty.
+
+    >>> are_same("0.5 1", "0.5000000000001 1"), are_same("0.5", "0.6"), are_same("", "0.5")
+    (True, False, True)
+    """
+    pairs = list(zip(before.split(), now.split(), strict=False))
+    return all(
+        math.isclose(float(old), float(new), rel_tol=SAME, abs_tol=SAME) for old, new in pairs
+    )
+
+
+def as_text(marks: Tensor | None) -> str:
+    """Return the marks as text, without loss."""
+    return "" if marks is None else " ".join(map(repr, marks.flatten().tolist()))
+
+
+def _combined(parts: list[Tensor]) -> Tensor:
+    """Return one random combination of the numbers of each row, in float64."""
+    chunks = [
+        chunk.flatten(1) if chunk.dim() > 1 else chunk.unsqueeze(1)
+        for part in parts
+        for chunk in torch.split(part, ROWS_AT_A_TIME)
+    ]
+    count = sum(map(len, chunks))
+    none = torch.zeros(chunks[0].shape[1], dtype=torch.float64, device=chunks[0].device)
+    mean = sum((chunk.double().sum(dim=0) for chunk in chunks), none) / count
+    squares = sum(((chunk.double() - mean).square().sum(dim=0) for chunk in chunks), none) / count
+    deviation = torch.where(squares > 0, squares.sqrt(), 1.0)
+    generator = torch.Generator().manual_seed(0)
+    factors = 1.0 + torch.rand(len(deviation), generator=generator, dtype=torch.float64)
+    weights = factors.to(deviation.device) / deviation
+    return torch.cat([chunk.double() @ weights for chunk in chunks]).cpu()

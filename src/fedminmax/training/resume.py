@@ -1,4 +1,4 @@
-"""The loop of every run: go on from the last checkpoint, train, and log each round.
+"""The loop of every run: go on from the last checkpoint, train, and record each round.
 
 A command, a server and a study differ in what they do with the rounds and with the answer; how a
 run continues, what its log keeps and when it is finished is the same for all of them.
@@ -6,7 +6,7 @@ run continues, what its log keeps and when it is finished is the same for all of
 
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -69,13 +69,11 @@ def resume_run(
     seconds: float = math.inf,
     saving_share: float = 0.0,
     unit: float = 1.0,
-    annotate: Callable[[Round[StateT], RoundRecord], RoundRecord] | None = None,
-    is_logged: Callable[[int], bool] = lambda _: True,
 ) -> Generator[RunSoFar[StateT]]:
     """Yield the run as it was restored, then after each round up to its last one.
 
-    A round counts as finished when the caller's loop body has returned. No round begins after
-    ``seconds``, except for the first one.
+    A round counts as finished when the caller's loop body has returned, which is to log its
+    record. No round begins after ``seconds``, except for the first one.
 
     Args:
         folder: keeps checkpoints and the log of rounds; None keeps nothing.
@@ -90,13 +88,11 @@ def resume_run(
         seconds: how long to train.
         saving_share: the share of the time that checkpoints may take, if they are to be frequent.
         unit: converts risks to the target's unit, squared.
-        annotate: adds notes to a round's record before it is logged.
-        is_logged: whether a round of this number is logged.
     """
     if not (len(federation.validation_rows) or needs_patience):
         patience = None
     progress: Progress[StateT] | None = None
-    warning, log, before = None, None, 0.0
+    warning, before = None, 0.0
     if folder is not None:
         progress, warning = restore(folder, federation, method)
         log = JsonLog(folder / ROUNDS_FILE, RoundRecord)
@@ -127,10 +123,6 @@ def resume_run(
     with closing(rounds_to_come) as training:
         for done in training:
             record = record_round(done, method, watch.seconds, unit)
-            if annotate is not None:
-                record = annotate(done, record)
-            if log is not None and is_logged(done.number):
-                log.add(record)
             yield RunSoFar(
                 done.progress,
                 record.seconds,

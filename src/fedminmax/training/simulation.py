@@ -41,22 +41,25 @@ from fedminmax.methods.method import (
     sums_over_rows,
     takes_one_step,
 )
-from fedminmax.training.fused import PooledRows, ask_fused, pool_rows, rows_of
 from fedminmax.training.model_checks import (
     check_rows_independent,
     contrasting_rows,
     draws_random_numbers,
 )
-from fedminmax.training.per_site import NOTHING, add_up, ask_in_turn, seeded, site_reply
 from fedminmax.training.prepare import SiteInput, census_of, prepare_rows
-from fedminmax.training.private import (
-    Hidden,
-    check_draws_nothing,
-    check_round,
-    hidden_total,
-    hide,
-)
+from fedminmax.training.private import Hidden, check_draws_nothing, check_round, hidden_total, hide
 from fedminmax.training.protocol import Replies
+from fedminmax.training.replies import (
+    NOTHING,
+    PooledRows,
+    add_up,
+    ask_fused,
+    ask_in_turn,
+    pool_rows,
+    rows_of,
+    seeded,
+    site_reply,
+)
 
 
 class Simulation:

@@ -18,13 +18,7 @@ from fedminmax.core.messages import RoundKey, Sums
 from fedminmax.core.models import single_model
 from fedminmax.core.validation import LossSums, ValidationRisk
 from fedminmax.methods.card import judge_of
-from fedminmax.methods.method import (
-    AnyMethod,
-    JudgingState,
-    PreparingState,
-    StateT,
-    is_done,
-)
+from fedminmax.methods.method import AnyMethod, JudgingState, PreparingState, StateT, is_done
 from fedminmax.methods.shared.checks import check_whole, checked_method
 from fedminmax.training.one_round import check_modes, draw_participants, run_round, with_rate_of
 from fedminmax.training.progress import Progress, answer_of, initial_progress, members_of

@@ -31,8 +31,7 @@ from fedminmax.data.tables.encoding import (
 )
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows, parse_rows
 from fedminmax.data.tables.read_file import FileTable
-from fedminmax.data.tables.row_lengths import row_lengths
-from fedminmax.data.tables.site_summary import summarise
+from fedminmax.data.tables.site_summary import row_lengths, summarise
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import SCHEMA, load, write_files
 

@@ -19,8 +19,8 @@ from fedminmax.network.secure.layouts import reply_layout
 from fedminmax.network.secure.totals import rounding_of
 from fedminmax.network.wire.sections import sections_of_sums, sums_of
 from fedminmax.training.certify import certify
-from fedminmax.training.per_site import NOTHING
 from fedminmax.training.protocol import Replies
+from fedminmax.training.replies import NOTHING
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 

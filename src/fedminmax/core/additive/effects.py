@@ -72,25 +72,23 @@ def shares_of(counts: Tensor, sizes: Sequence[int]) -> list[Tensor]:
 
 
 def standard_errors(
-    structure: LinearStructure, covariance: Tensor, sizes: Sequence[int], counts: Tensor
+    structure: LinearStructure, root: Tensor, sizes: Sequence[int], counts: Tensor
 ) -> Tensor:
     """Return the standard error of every centred effect [scores, columns].
 
-    ``covariance`` [f, f] is of the free parameters.
+    ``root`` [f, f] is R of the free parameters' covariance R'R.
     """
     columns = structure.columns
     directions = score_contrasts(structure.outputs) @ structure.basis
     free = directions.shape[1]
-    by_output = covariance.reshape(free, columns, free, columns)
+    by_output = root.reshape(len(root), free, columns)
     errors = torch.empty(len(directions), structure.inputs, dtype=torch.float64)
     for score, direction in enumerate(directions):
         start = 0
-        matrix = torch.einsum("a,axby,b->xy", direction, by_output, direction)
+        own = torch.einsum("a,xay->xy", direction, by_output)
         for share in shares_of(counts, sizes):
             span = slice(start, start + len(share))
             start += len(share)
-            block = matrix[span, span]
-            with_mean = block @ share
-            variances = block.diagonal() - 2.0 * with_mean + share @ with_mean
-            errors[score, span] = variances.clamp(min=0.0).sqrt()
+            block = own[:, span]
+            errors[score, span] = (block - (block @ share)[:, None]).norm(dim=0)
     return errors

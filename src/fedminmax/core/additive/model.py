@@ -30,8 +30,14 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.errors import InputError
+
+# Which way an effect may go, as the sign of a difference.
+DIRECTIONS = {"up": 1, "down": -1}
 # Of codes for missing values beside bins in order: they have no neighbours.
 RIDGE_BESIDE_BINS = 1.0
+# Whether the score rises or falls with each output; more classes have more than one score.
+SIGNS_OF_SCORE = {1: (1.0,), 2: (-1.0, 1.0)}
 
 
 @dataclass(frozen=True)
@@ -41,13 +47,15 @@ class Block:
     The first ``ordered`` codes are bins in order, whose bends are penalised: how far an effect is
     from the straight line between its neighbours, at the bins' ``positions`` (by default, one bin
     after another). 0 means that the squares of all effects are penalised. A ``smoothing`` of 0
-    penalises nothing.
+    penalises nothing. Effects of the first ``rising`` codes on the score must not fall from one
+    code to the next; those of the first ``-rising`` codes must not rise.
     """
 
     size: int
     ordered: int = 0
     smoothing: float = 0.0
     positions: tuple[float, ...] = ()
+    rising: int = 0
 
     @property
     def rank(self) -> int:
@@ -161,11 +169,48 @@ class Design:
         """Whether no block is smoothed: the parameters are then the effects."""
         return not any(block.smoothing for block in self.blocks)
 
+    @property
+    def has_cone(self) -> bool:
+        """Whether the effects of some block may go only up, or down."""
+        return any(abs(block.rising) > 1 for block in self.blocks)
+
     def slices(self) -> list[slice]:
         """Return where the codes of each block are among all."""
         return [
             slice(start, start + size) for start, size in zip(self.offsets, self.sizes, strict=True)
         ]
+
+    def cone(self) -> Tensor:
+        """Return the rows a with a . phi >= 0 for one output that keeps to ``rising`` [k, columns].
+
+        >>> Design([Block(3, rising=2)], records=1, ridge=0.0).cone().tolist()
+        [[-1.0, 1.0, 0.0]]
+        """
+        rows = []
+        for block, span, transform in zip(self.blocks, self.slices(), self.transforms, strict=True):
+            changes = torch.eye(block.size, dtype=torch.float64)[: abs(block.rising)].diff(dim=0)
+            changes = changes if block.rising >= 0 else -changes
+            own = torch.zeros(len(changes), self.columns, dtype=torch.float64)
+            own[:, span] = changes @ transform if transform.dim() else changes * transform
+            rows.append(own)
+        return torch.cat(rows)
+
+    def in_order(self, effects: Tensor) -> Tensor:
+        """Return effects [outputs, columns] that keep to ``rising``: the same if they already do.
+
+        Parameters in the cone do so up to rounding.
+        """
+        if not self.has_cone:
+            return effects
+        signs = effects.new_tensor(SIGNS_OF_SCORE[len(effects)])[:, None]
+        parts = []
+        for block, part in zip(self.blocks, torch.split(effects, list(self.sizes), 1), strict=True):
+            towards = signs if block.rising >= 0 else -signs
+            bins = towards * part[:, : abs(block.rising)]
+            highest = bins.cummax(dim=1).values if block.rising else bins
+            lowest = bins.flip(1).cummin(dim=1).values.flip(1) if block.rising else bins
+            parts += [towards * 0.5 * (highest + lowest), part[:, abs(block.rising) :]]
+        return torch.cat(parts, dim=1)
 
     def transformed(self, values: Tensor) -> Tensor:
         """Return T' values for values [..., columns]; transforms are symmetric.
@@ -205,6 +250,15 @@ def _transform(block: Block, records: int, ridge: float) -> Tensor:
     return transform
 
 
+def check_rising(blocks: Sequence[Block], outputs: int) -> None:
+    """Refuse effects in order of more than two classes."""
+    if any(block.rising for block in blocks) and outputs not in SIGNS_OF_SCORE:
+        raise InputError(
+            f"monotone: {outputs} classes have no score that could go only up or down; give two "
+            "classes or a quantity, or drop monotone"
+        )
+
+
 class AdditiveModel(nn.Linear):
     """Codes [n, blocks] to outputs [n, outputs]; it starts at zeros and computes in float64.
 
@@ -220,6 +274,7 @@ class AdditiveModel(nn.Linear):
     def __init__(
         self, outputs: int, blocks: Sequence[Block], *, records: int, ridge: float
     ) -> None:
+        check_rising(blocks, outputs)
         design = Design(blocks, records, ridge)
         super().__init__(design.columns, outputs, dtype=torch.float64)
         self.design: Design = design
@@ -232,8 +287,7 @@ class AdditiveModel(nn.Linear):
     @property
     def effects(self) -> Tensor:
         """The effect of every code on every output [outputs, columns]."""
-        effects: Tensor = self.design.transformed(self.weight)
-        return effects
+        return self.design.in_order(self.design.transformed(self.weight))
 
     def load_effects(self, effects: Tensor, intercepts: Tensor) -> "AdditiveModel":
         """Set the effects [outputs, columns] and the intercepts [outputs]."""

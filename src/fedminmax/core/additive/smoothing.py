@@ -12,17 +12,20 @@ records up to twice as much. The next round's sums are taken at that minimum (Gu
 non-Gaussian data, 1992, calls this performance iteration). A handful of rounds suffice. All sums
 here are totals over records.
 
+Curvature is most of what is sent, and changes little once effects do. It is asked for again only
+after a step whose gain was not what the quadratic had promised.
+
 | symbol    | name               |
 |-----------|--------------------|
 | theta     | SmoothFit.theta    |
 | lambda    | SmoothFit.smoothing |
 | S_b       | model.roughness |
 | H, g      | MeanSums           |
-| phi V     | covariance         |
+| phi V     | covariance_root    |
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
@@ -33,14 +36,20 @@ from fedminmax.core.linear_structure import LinearStructure
 
 MIN_SMOOTHING, MAX_SMOOTHING = 1e-3, 1e8
 CAUTIOUS_RECORDS = 1_000.0
-# One update changes smoothing by at most this factor.
-LARGEST_CHANGE = 30.0
-# Updates in a round: each costs a factorisation of all parameters, which is small for few.
-UPDATES_PER_ROUND, FEW_UPDATES, MANY_PARAMETERS = 12, 5, 1_200
+# Of the logarithm of smoothing in one update, and how many of its steps that may do.
+LARGEST_STEP, MOST_STEPS = math.log(30.0), 4.0
+# Each update costs a factorisation of all parameters. At zeros smoothing is only begun.
+UPDATES_AT_START, UPDATES_PER_ROUND = 4, 12
+# The part of the promised gain by which the real one may differ before curvature is asked for.
+INACCURATE = 0.1
+# Inverses of larger triangles are put together from those of their halves.
+SMALL_TRIANGLE = 256
 # Of class counts by code, in proportion to all records' shares.
 PRIOR_RECORDS = 5.0
 # Of the degrees of freedom, and of the penalised loss: smaller relative changes end the rounds.
 SETTLED_SMOOTHING, SETTLED_LOSS = 0.1, 3e-3
+# A part of the former ends the updates of a round.
+CLOSE = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +67,9 @@ class SmoothFit:
     """The next effects to try, the best so far with its sums, and the smoothing of each block.
 
     ``records`` is n, ``freedom`` are the effective degrees of freedom that smoothing left to each
-    block in its last update, and ``moved`` how much these changed in the last round, relatively.
+    block in its last update, ``steps`` how that changed their smoothing's logarithm, and ``moved``
+    how much freedom changed in the last round, relatively. ``promised`` is the decrease of the
+    penalised loss that the quadratic has at these effects.
     """
 
     structure: LinearStructure
@@ -68,8 +79,11 @@ class SmoothFit:
     theta: Tensor
     smoothing: Tensor
     freedom: Tensor
+    steps: Tensor
     best: MeanSums | None = None
+    promised: float = 0.0
     moved: float = math.inf
+    wants_curvature: bool = True
     settled: bool = False
     rounds: int = 0
 
@@ -96,86 +110,128 @@ def start_smoothing(
         theta=zeros if theta is None else theta,
         smoothing=smoothing,
         freedom=torch.full_like(smoothing, math.inf),
+        steps=torch.zeros_like(smoothing),
     )
 
 
 def after_smoothing_round(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
     """Return the next effects and smoothing, given the sums at the effects that were tried."""
-    rounds = fit.rounds + 1
+    rounds, accurate = fit.rounds + 1, True
     if fit.best is not None:
-        penalty = penalty_matrix(fit)
-        before, now = _penalised(fit.best, penalty), _penalised(sums, penalty)
+        before, now = _penalised(fit, fit.best), _penalised(fit, sums)
         if not now <= before + 1e-9 * abs(before):
             halfway = 0.5 * (fit.theta + fit.best.theta)
-            return replace(fit, theta=halfway, rounds=rounds)
+            return replace(fit, theta=halfway, promised=0.0, rounds=rounds, wants_curvature=True)
         close = before - now <= SETTLED_LOSS * abs(before)
         if close and fit.moved <= SETTLED_SMOOTHING:
             return replace(fit, best=sums, settled=True, rounds=rounds)
+        missed = abs(before - now - fit.promised)
+        accurate = fit.wants_curvature or missed <= INACCURATE * abs(fit.promised)
     starts = fit.best is None and not bool(fit.theta.any())
-    fit = replace(fit, best=sums, rounds=rounds)
-    first, updates = fit.freedom, UPDATES_PER_ROUND
-    if fit.structure.free_numbers > MANY_PARAMETERS:
-        updates = FEW_UPDATES
-    for _ in range(updates):
+    fit = replace(fit, best=sums, rounds=rounds, wants_curvature=not accurate)
+    first = fit.freedom
+    for _ in range(UPDATES_AT_START if starts else UPDATES_PER_ROUND):
         before_update = fit.freedom
         fit = _updated(fit, sums)
-        if _change(before_update, fit.freedom) <= 0.1 * SETTLED_SMOOTHING:
+        if _change(before_update, fit.freedom) <= CLOSE * SETTLED_SMOOTHING:
             break
+    moved = _change(first, fit.freedom)
     if starts and fit.structure.loss == "cross_entropy":
-        fit = replace(fit, theta=_from_counts(fit, sums))
-    return replace(fit, moved=_change(first, fit.freedom))
+        return replace(fit, theta=_from_counts(fit, sums), moved=moved, wants_curvature=True)
+    step = fit.theta - sums.theta
+    promised = _penalty(fit, sums.theta) - _penalty(fit, fit.theta)
+    promised -= float(sums.gradient @ step + 0.5 * step @ (sums.curvature @ step))
+    return replace(fit, promised=promised, moved=moved)
 
 
-def penalty_matrix(fit: SmoothFit) -> Tensor:
-    """Return S [f, f]: smoothing, and the ridge that all parameters have."""
-    columns, start = fit.structure.columns, 0
-    single = torch.zeros(columns, columns, dtype=torch.float64)
-    single.diagonal().add_(fit.records * fit.structure.ridge)
+def _penalty(fit: SmoothFit, theta: Tensor) -> float:
+    """Return the penalty of these effects: smoothing, and the ridge that all parameters have."""
+    by_output = theta.reshape(-1, fit.structure.columns)
+    total = fit.records * fit.structure.ridge * float(theta @ theta)
+    for block, smoothing, span in _smoothed_blocks(fit):
+        effects = by_output[:, span]
+        total += smoothing * float(((effects @ roughness(block)) * effects).sum())
+        total += float((effects.square() @ fixed_roughness(block)).sum())
+    return 0.5 * total
+
+
+def _smoothed_blocks(fit: SmoothFit) -> Iterator[tuple[Block, float, slice]]:
+    """Yield each block with its smoothing, and where its codes are among an output's parameters."""
+    start = 0
     for block, smoothing in zip(fit.blocks, fit.smoothing.tolist(), strict=True):
-        span = slice(start, start + block.size)
-        single[span, span] += smoothing * roughness(block)
-        single[span, span] += fixed_roughness(replace(block, smoothing=smoothing)).diag()
+        yield replace(block, smoothing=smoothing), smoothing, slice(start, start + block.size)
         start += block.size
-    outputs = fit.structure.free_numbers // columns
-    return torch.kron(torch.eye(outputs, dtype=torch.float64), single)
 
 
-def covariance(fit: SmoothFit, sums: MeanSums) -> Tensor:
-    """Return phi V, of the effects that were fitted with these sums."""
-    factor = torch.linalg.cholesky(sums.curvature + penalty_matrix(fit))
-    inverse = torch.cholesky_inverse(factor)
-    return inverse * _dispersion(fit, sums, sums.theta, inverse)
+def covariance_root(fit: SmoothFit, sums: MeanSums) -> Tensor:
+    """Return R with R'R = phi V, of the effects that were fitted with these sums."""
+    root = _inverse_root(fit, sums.curvature)
+    return root * math.sqrt(_dispersion(fit, sums, sums.theta, root))
+
+
+def _inverse_root(fit: SmoothFit, curvature: Tensor) -> Tensor:
+    """Return the inverse of L, H + S = LL'; V is its transpose times itself."""
+    total, columns = curvature.clone(), fit.structure.columns
+    total.diagonal().add_(fit.records * fit.structure.ridge)
+    for start in range(0, len(total), columns):
+        own = total[start : start + columns, start : start + columns]
+        for block, smoothing, span in _smoothed_blocks(fit):
+            if block.ordered:
+                own[span, span] += smoothing * roughness(block) + fixed_roughness(block).diag()
+            else:
+                own.diagonal()[span] += smoothing
+    return _inverse_of_triangle(torch.linalg.cholesky(total))
+
+
+def _inverse_of_triangle(lower: Tensor) -> Tensor:
+    """Return the inverse of a lower triangle, by halves: nearly all work is in products."""
+    size = len(lower)
+    if size <= SMALL_TRIANGLE:
+        unit = torch.eye(size, dtype=lower.dtype)
+        solved: Tensor = torch.linalg.solve_triangular(lower, unit, upper=False)
+        return solved
+    half = size // 2
+    inverse = torch.zeros_like(lower)
+    first = inverse[:half, :half] = _inverse_of_triangle(lower[:half, :half])
+    last = inverse[half:, half:] = _inverse_of_triangle(lower[half:, half:])
+    inverse[half:, :half] = -(last @ (lower[half:, :half] @ first))
+    return inverse
 
 
 def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
     """Minimise the penalised quadratic, then update smoothing."""
-    penalty = penalty_matrix(fit)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(sums.curvature + penalty))
-    theta = sums.theta - inverse @ (sums.gradient + penalty @ sums.theta)
-    columns = fit.structure.columns
+    root, columns = _inverse_root(fit, sums.curvature), fit.structure.columns
+    # At the minimum (H + S) theta = H theta_0 - g.
+    theta = root.T @ (root @ (sums.curvature @ sums.theta - sums.gradient))
     by_output = theta.reshape(-1, columns)
     outputs = len(by_output)
-    diagonals = [
-        inverse[start : start + columns, start : start + columns]
-        for start in range(0, outputs * columns, columns)
-    ]
-    scale, caution = _dispersion(fit, sums, theta, inverse), _caution(fit.records)
-    smoothing, freedoms, start = fit.smoothing.clone(), torch.zeros_like(fit.smoothing), 0
-    for number, block in enumerate(fit.blocks):
-        span, shape = slice(start, start + block.size), roughness(block)
-        start += block.size
+    scale, caution = _dispersion(fit, sums, theta, root), _caution(fit.records)
+    steps, freedoms = torch.zeros_like(fit.smoothing), torch.zeros_like(fit.smoothing)
+    for number, (block, before, span) in enumerate(_smoothed_blocks(fit)):
         if block.rank == 0:
             continue
-        before = float(fit.smoothing[number])
-        effects = by_output[:, span]
-        trace = sum(float((matrix[span, span] * shape).sum()) for matrix in diagonals)
+        effects, trace = by_output[:, span], 0.0
+        for start in range(0, outputs * columns, columns):
+            own = root[start + span.start :, start + span.start : start + span.stop]
+            bent = own @ roughness(block) if block.ordered else own
+            trace += float((bent * own).sum())
         freedom = max(outputs * block.rank / before - trace, 1e-12)
         freedoms[number] = before * freedom
-        squares = max(float(((effects @ shape) * effects).sum()), 1e-300)
+        squares = max(float(((effects @ roughness(block)) * effects).sum()), 1e-300)
         factor = (caution if block.ordered else 1.0) * scale * freedom / squares
-        factor = min(max(factor, 1.0 / LARGEST_CHANGE), LARGEST_CHANGE)
-        smoothing[number] = min(max(before * factor, MIN_SMOOTHING), MAX_SMOOTHING)
-    return replace(fit, theta=theta, smoothing=smoothing, freedom=freedoms)
+        steps[number] = min(max(math.log(factor), -LARGEST_STEP), LARGEST_STEP)
+    longer = _longer(fit.steps, steps).clamp(-LARGEST_STEP, LARGEST_STEP)
+    smoothing = (fit.smoothing * longer.exp()).clamp(MIN_SMOOTHING, MAX_SMOOTHING)
+    return replace(fit, theta=theta, smoothing=smoothing, freedom=freedoms, steps=steps)
+
+
+def _longer(before: Tensor, now: Tensor) -> Tensor:
+    """Return steps as long as all that would follow if each were as much shorter as this one.
+
+    Updates converge slowly, and evenly, where an effect is nearly smoothed away (Aitken 1926).
+    """
+    ratio = torch.where(before == 0.0, 0.0, now / before).clamp(0.0, 1.0 - 1.0 / MOST_STEPS)
+    return now / (1.0 - ratio)
 
 
 def _from_counts(fit: SmoothFit, sums: MeanSums) -> Tensor:
@@ -210,13 +266,13 @@ def _from_counts(fit: SmoothFit, sums: MeanSums) -> Tensor:
     return (structure.basis.T @ effects).flatten()
 
 
-def _dispersion(fit: SmoothFit, sums: MeanSums, theta: Tensor, inverse: Tensor) -> float:
+def _dispersion(fit: SmoothFit, sums: MeanSums, theta: Tensor, root: Tensor) -> float:
     """Return phi: 1 for a likelihood, twice the error variance for squared errors."""
     if fit.structure.loss != "squared_error":
         return 1.0
     step = theta - sums.theta
     squares = sums.loss + float(sums.gradient @ step + 0.5 * step @ (sums.curvature @ step))
-    used = float((inverse * sums.curvature).sum())
+    used = float(((root @ sums.curvature) * root).sum())
     return 2.0 * max(squares, 1e-300) / max(fit.records - used, 1.0)
 
 
@@ -229,8 +285,8 @@ def _caution(records: int) -> float:
     return 1.0 + min(1.0, CAUTIOUS_RECORDS / records)
 
 
-def _penalised(sums: MeanSums, penalty: Tensor) -> float:
-    return sums.loss + 0.5 * float(sums.theta @ (penalty @ sums.theta))
+def _penalised(fit: SmoothFit, sums: MeanSums) -> float:
+    return sums.loss + _penalty(fit, sums.theta)
 
 
 def _change(before: Tensor, now: Tensor) -> float:

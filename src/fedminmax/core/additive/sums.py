@@ -9,11 +9,12 @@ Curvature is one matrix: that of the weighted sum of the groups' losses, with a 
 group that the server chooses. Its second derivatives in the outputs are as in ``core.group_sums``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedminmax.core.additive.model import Design
@@ -21,8 +22,10 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.group_sums import CODED_ROWS_PER_CHUNK, GroupSums, pair_weights
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME, LOSSES_WITH_GRADIENTS
+from fedminmax.core.workers import worker_pool
 
-Columns = NDArray[np.int64]
+# Threads take turns at fewer records than this for longer than they add.
+MIN_RECORDS_OF_THREADS = 2**14
 
 
 def coded_group_sums(
@@ -38,28 +41,29 @@ def coded_group_sums(
 
     All are in the model's coordinates. Without ``group_weights`` [A] the curvature is empty.
     """
-    matrix = structure.as_matrix(parameters.detach().double())
-    effects, intercepts = design.transformed(matrix[:, :-1]).numpy(), matrix[:, -1].numpy()
     outputs, columns = structure.outputs, design.columns
-    losses = np.zeros(groups)
-    gradients = np.zeros((groups, outputs, columns + 1))
+    losses = torch.zeros(groups, dtype=torch.float64)
+    gradients = torch.zeros(groups, outputs, columns + 1, dtype=torch.float64)
     blocks = structure.blocks if group_weights is not None else 0
-    curvature = np.zeros((blocks, columns + 1, columns + 1))
-    for codes, scores, y, group in _chunks(design, effects, intercepts, examples):
-        record_losses, slopes = LOSSES_WITH_GRADIENTS[LOSSES_BY_NAME[structure.loss]](
-            torch.from_numpy(scores), y
-        )
-        losses += np.bincount(group, record_losses.numpy(), groups)
-        _add_gradients(gradients, design, codes, group, slopes.numpy())
-        if group_weights is not None:
-            weights = pair_weights(structure, torch.from_numpy(scores)).numpy()
-            weights = weights * group_weights.numpy()[group][:, None]
-            for block in range(blocks):
-                _add_curvature(curvature[block], design, codes, weights[:, block].copy())
+    curvature = torch.zeros(blocks, columns + 1, columns + 1, dtype=torch.float64)
+    with_gradient = LOSSES_WITH_GRADIENTS[LOSSES_BY_NAME[structure.loss]]
+    effects = _effects(structure, design, parameters)
+    threads = torch.get_num_threads() if len(examples) >= MIN_RECORDS_OF_THREADS else 1
+    with worker_pool(threads) if threads > 1 else nullcontext() as pool:
+        for chunk in _chunks(examples):
+            scores = _scores(effects, design, chunk.codes)
+            record_losses, slopes = with_gradient(scores, chunk.y)
+            losses += torch.bincount(chunk.group, record_losses, groups)
+            for output, slope in enumerate(slopes.T.contiguous()):
+                _add_gradients(gradients[:, output], design, chunk, slope, pool)
+            if group_weights is not None:
+                weights = pair_weights(structure, scores) * group_weights[chunk.group][:, None]
+                for block, weight in enumerate(weights.T.contiguous()):
+                    _add_curvature(curvature[block], design, chunk, weight, pool)
     return GroupSums(
-        torch.from_numpy(losses),
-        structure.as_flat(_in_model_coordinates(design, torch.from_numpy(gradients))),
-        _packed(design, torch.from_numpy(curvature)),
+        losses,
+        structure.as_flat(_in_model_coordinates(design, gradients)),
+        _packed(design, curvature),
     )
 
 
@@ -70,77 +74,105 @@ def coded_bends(
 
     Those of one output are p (1 - p) of its class; 2 for squared errors.
     """
-    matrix = structure.as_matrix(parameters.detach().double())
-    effects, intercepts = design.transformed(matrix[:, :-1]).numpy(), matrix[:, -1].numpy()
-    sums = np.zeros((structure.outputs, design.columns))
-    for codes, scores, _, _ in _chunks(design, effects, intercepts, examples):
+    effects = _effects(structure, design, parameters)
+    sums = torch.zeros(structure.outputs, design.columns, dtype=torch.float64)
+    for chunk in _chunks(examples):
+        scores = _scores(effects, design, chunk.codes)
         if structure.loss == "squared_error":
-            bends = np.full_like(scores, 2.0)
+            bends = torch.full_like(scores, 2.0)
         else:
-            chances = torch.softmax(torch.from_numpy(scores), dim=1).numpy()
+            chances = torch.softmax(scores, dim=1)
             bends = chances * (1.0 - chances)
-        for output in range(structure.outputs):
-            weights = np.ascontiguousarray(bends[:, output])
-            for column, span in zip(codes, design.slices(), strict=True):
-                sums[output, span] += np.bincount(column, weights, span.stop - span.start)
-    return torch.from_numpy(sums)
+        for own, weights in zip(sums, bends.T.contiguous(), strict=True):
+            for column, span in zip(chunk.codes, design.slices(), strict=True):
+                own[span] += torch.bincount(column, weights, span.stop - span.start)
+    return sums
 
 
-def _chunks(
-    design: Design,
-    effects: NDArray[np.float64],
-    intercepts: NDArray[np.float64],
-    examples: Examples,
-) -> Iterator[tuple[Columns, NDArray[np.float64], Tensor, NDArray[np.int64]]]:
-    """Yield codes by block, outputs, targets and groups of some records at a time."""
+@dataclass(frozen=True, eq=False)
+class _Chunk:
+    """Some records: codes by block [blocks, n], targets and groups."""
+
+    codes: Tensor
+    y: Tensor
+    group: Tensor
+
+
+def _chunks(examples: Examples) -> Iterator[_Chunk]:
     for start in range(0, len(examples), CODED_ROWS_PER_CHUNK):
-        chunk = slice(start, start + CODED_ROWS_PER_CHUNK)
-        codes = np.ascontiguousarray(examples.x[chunk].numpy().T).astype(np.int64)
-        scores = np.tile(intercepts, (codes.shape[1], 1))
-        for offset, column in zip(design.offsets, codes, strict=True):
-            scores += effects[:, offset + column].T
-        y = examples.y[chunk]
-        yield (
-            codes,
-            scores,
+        rows = slice(start, start + CODED_ROWS_PER_CHUNK)
+        y = examples.y[rows]
+        yield _Chunk(
+            examples.x[rows].T.contiguous().int(),
             y.double() if y.is_floating_point() else y,
-            examples.group[chunk].numpy(),
+            examples.group[rows],
         )
 
 
+def _effects(structure: LinearStructure, design: Design, parameters: Tensor) -> Tensor:
+    """Return effects and intercepts [outputs, columns + 1]."""
+    return _in_model_coordinates(design, structure.as_matrix(parameters.detach().double()))
+
+
+def _scores(effects: Tensor, design: Design, codes: Tensor) -> Tensor:
+    """Return the outputs of these records [n, outputs]."""
+    scores = effects[:, -1:].repeat(1, codes.shape[1])
+    for own, score in zip(effects, scores, strict=True):
+        for column, span in zip(codes, design.slices(), strict=True):
+            score += own[span].index_select(0, column)
+    return scores.T.contiguous()
+
+
 def _add_gradients(
-    gradients: NDArray[np.float64],
+    gradients: Tensor,
     design: Design,
-    codes: Columns,
-    group: NDArray[np.int64],
-    slopes: NDArray[np.float64],
+    chunk: _Chunk,
+    slope: Tensor,
+    pool: ThreadPoolExecutor | None,
 ) -> None:
-    groups = len(gradients)
-    for output in range(slopes.shape[1]):
-        slope = np.ascontiguousarray(slopes[:, output])
-        gradients[:, output, -1] += np.bincount(group, slope, groups)
-        for codes_of_block, span in zip(codes, design.slices(), strict=True):
-            size = span.stop - span.start
-            sums = np.bincount(group * size + codes_of_block, slope, groups * size)
-            gradients[:, output, span] += sums.reshape(groups, size)
+    """Add to the gradients of one output [groups, columns + 1]."""
+    groups, spans, group = len(gradients), design.slices(), chunk.group.int()
+    gradients[:, -1] += torch.bincount(group, slope, groups)
+
+    def add(number: int) -> None:
+        span, size = spans[number], design.sizes[number]
+        cells = torch.add(chunk.codes[number], group, alpha=size)
+        gradients[:, span] += torch.bincount(cells, slope, groups * size).view(groups, size)
+
+    _for_each_block(add, len(spans), pool)
 
 
 def _add_curvature(
-    curvature: NDArray[np.float64], design: Design, codes: Columns, weights: NDArray[np.float64]
+    curvature: Tensor,
+    design: Design,
+    chunk: _Chunk,
+    weight: Tensor,
+    pool: ThreadPoolExecutor | None,
 ) -> None:
     """Add to the lower triangle; within a block only the diagonal is not 0."""
-    spans = design.slices()
-    curvature[-1, -1] += weights.sum()
-    for number, (column, span) in enumerate(zip(codes, spans, strict=True)):
-        size = span.stop - span.start
-        sums = np.bincount(column, weights, size)
-        diagonal = np.arange(span.start, span.stop)
-        curvature[diagonal, diagonal] += sums
+    spans, sizes, codes = design.slices(), design.sizes, chunk.codes
+    curvature[-1, -1] += weight.sum()
+
+    def add(number: int) -> None:
+        span, size = spans[number], sizes[number]
+        sums = torch.bincount(codes[number], weight, size)
+        curvature.diagonal()[span] += sums
         curvature[-1, span] += sums
-        for other, other_span in zip(codes[:number], spans, strict=False):
-            width = other_span.stop - other_span.start
-            cells = np.bincount(column * width + other, weights, size * width)
-            curvature[span, other_span] += cells.reshape(size, width)
+        for other in range(number):
+            cells = torch.add(codes[other], codes[number], alpha=sizes[other])
+            sums = torch.bincount(cells, weight, size * sizes[other])
+            curvature[span, spans[other]] += sums.view(size, -1)
+
+    _for_each_block(add, len(spans), pool)
+
+
+def _for_each_block(
+    add: Callable[[int], None], blocks: int, pool: ThreadPoolExecutor | None
+) -> None:
+    """Call for every block, the last ones first: they have the most pairs."""
+    order = reversed(range(blocks))
+    for _ in map(add, order) if pool is None else pool.map(add, order):
+        pass
 
 
 def _in_model_coordinates(design: Design, values: Tensor) -> Tensor:

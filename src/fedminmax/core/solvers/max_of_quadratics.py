@@ -185,29 +185,35 @@ def _climb(
     rise = float(dual.values @ move)
     if rise <= UNSEEN_RISE * abs(dual.value):
         # D is flat at its top: rounding hides the rise long before the functions are level.
-        there = _dual_at(functions, damping, wanted)
+        there = _dual_at(functions, damping, wanted, dual)
         gaps = [highest_mix(one.values, floor) - one.value for one in (there, dual)]
         return there if gaps[0] < gaps[1] else None
     share = 1.0
     for _ in range(MAX_HALVINGS):
-        there = _dual_at(functions, damping, dual.weights + share * move)
+        there = _dual_at(functions, damping, dual.weights + share * move, dual)
         if there.value > dual.value + 1e-4 * share * rise:
             return there
         share *= 0.5
     return None
 
 
-def _dual_at(functions: Quadratics, damping: Tensor, weights: Tensor) -> _Dual:
-    curvature = functions.mixed_curvature(weights)
-    curvature.diagonal().add_(damping)
-    factor = _factorise(curvature)
+def _dual_at(
+    functions: Quadratics, damping: Tensor, weights: Tensor, near: _Dual | None = None
+) -> _Dual:
+    """Return D at these weights; with a shared curvature, the factor is that of other weights."""
+    if near is not None and len(functions.curvatures) == 1:
+        factor = near.factor
+    else:
+        curvature = functions.mixed_curvature(weights)
+        curvature.diagonal().add_(damping)
+        factor = factorised(curvature)
     step = -torch.cholesky_solve((weights @ functions.slopes).unsqueeze(1), factor).squeeze(1)
     bent = functions.curvatures @ step + damping * step
     values = functions.values + functions.slopes @ step + 0.5 * bent @ step
     return _Dual(weights, step, values, functions.slopes + bent, factor)
 
 
-def _factorise(curvature: Tensor) -> Tensor:
+def factorised(curvature: Tensor) -> Tensor:
     """Return the Cholesky factor, with a small diagonal added if rounding requires it.
 
     Columns may have very different units, so each is compared with itself.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 if TYPE_CHECKING:
     # The file is read where tables are not installed.
@@ -16,14 +16,13 @@ MAX_COUNT = 2**53
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 
-class CensusFile(BaseModel):
+class CensusFile(BaseModel, frozen=True):
     """census.json: rows by site and group; test files may have other owners.
 
     ``small_groups`` had too few training rows to be trained for. ``validation`` is empty if no
     rows are held out to choose the round by.
     """
 
-    model_config = ConfigDict(frozen=True)
     format: Literal[1]
     sites: Annotated[tuple[str, ...], Field(min_length=1)]
     groups: tuple[str, ...]

@@ -22,7 +22,8 @@ from itertools import pairwise
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from fedminmax.config.schema import Kind, Schema
-from fedminmax.core.additive.model import Block, Pair, positions_of
+from fedminmax.config.sections import Direction
+from fedminmax.core.additive.model import DIRECTIONS, Block, Pair, positions_of
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.bins import MAX_BINS, MAX_CODES
@@ -74,7 +75,8 @@ class BinnedQuantity:
     """Numbers, booleans and dates of an additive model: a value has the code of its bin.
 
     A bin begins with its edge. Missing values have the last code if ``flags_missing``, otherwise
-    that of the bin ``fallback``. ``mean`` and ``deviation`` are those of the training rows.
+    that of the bin ``fallback``. ``mean`` and ``deviation`` are those of the training rows. The
+    effect of a ``monotone`` column may only go up, or down, from bin to bin.
     """
 
     column: str
@@ -85,6 +87,7 @@ class BinnedQuantity:
     _: KW_ONLY
     mean: float = 0.0
     deviation: float = 0.0
+    monotone: Direction | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,10 +104,11 @@ class BinnedQuantity:
     def block(self) -> Block:
         """How many codes there are; two bins have no order that could be smooth."""
         bins = len(self.edges) + 1
+        rising = bins * DIRECTIONS[self.monotone] if self.monotone else 0
         if bins <= 2:
-            return Block(bins + self.flags_missing, 0, self.smoothing)
+            return Block(bins + self.flags_missing, 0, self.smoothing, rising=rising)
         places = positions_of(self.edges)
-        return Block(bins + self.flags_missing, bins, self.smoothing, places)
+        return Block(bins + self.flags_missing, bins, self.smoothing, places, rising)
 
 
 @with_config(STRICT)
@@ -176,6 +180,12 @@ class Encoding:
         return (*(feature.block for feature in coded), *(pair.block for pair in self.pairs))
 
     @property
+    def directions(self) -> dict[str, Direction]:
+        """The columns of an additive model whose effects are monotone."""
+        bins = (feature for feature in self.features if isinstance(feature, BinnedQuantity))
+        return {feature.column: feature.monotone for feature in bins if feature.monotone}
+
+    @property
     def stage(self) -> int:
         """0 before smoothing and pairs are chosen, or without any; then 1."""
         return int(any(block.smoothing for block in self.blocks))
@@ -245,6 +255,17 @@ def with_smoothing(
         for pair, value in zip(pairs, values[len(features) :], strict=True)
     )
     return replace(encoding, features=features, pairs=tuple(chosen))
+
+
+def with_directions(encoding: Encoding, monotone: Mapping[str, Direction]) -> Encoding:
+    """Return the encoding of an additive model whose effects of these columns are monotone."""
+    features = tuple(
+        replace(feature, monotone=monotone.get(feature.column))
+        if isinstance(feature, BinnedQuantity)
+        else feature
+        for feature in encoding.features
+    )
+    return replace(encoding, features=features)
 
 
 def unsmoothed(encoding: Encoding) -> Encoding:
@@ -328,6 +349,8 @@ def _additive_contradictions(encoding: Encoding) -> Iterator[str]:
         yield f"has more than {MAX_CODES:,} codes"
     if not all(_is_pair(pair, coded) for pair in encoding.pairs):
         yield "has a pair that its features cannot have"
+    elif any(coded[n].block.rising for pair in encoding.pairs for n in (pair.first, pair.second)):
+        yield "has a pair with a column whose effect is monotone"
     elif not all(0 <= block.smoothing < math.inf for block in encoding.blocks):
         yield "has no usable smoothing"
     elif encoding.plain_fit and not encoding.plain_fit.fits(len(encoding.names), encoding.outputs):

@@ -14,16 +14,9 @@ import polars as pl
 from fedminmax.config.file_format import PLAIN
 from fedminmax.config.schema import Feature, Kind, Protected, Target
 from fedminmax.core.text import counted
+from fedminmax.data.tables import notation
 from fedminmax.data.tables.agreed_values import MAX_VALUES, MINIMUM_ROWS
 from fedminmax.data.tables.code_columns import Numbers, have_gaps, name_parts, why_codes
-from fedminmax.data.tables.notation import (
-    SHORT_YEAR,
-    fitting_date_formats,
-    guess_number_format,
-    mostly_fitting_date_formats,
-    unit_of,
-    without_unit,
-)
 from fedminmax.data.tables.odd_rows import outlier_rows
 from fedminmax.data.tables.parse_columns import BOOLEAN_PAIRS, BOOLEAN_TEXTS, numbers_in
 
@@ -109,8 +102,8 @@ def guess_feature(text: pl.Series, stated: Stated) -> Guess:
             several = "Different words for yes and no are read as the same."
             remark = several if kind is Kind.BOOLEAN and pairs > 1 else ""
             return Guess(Feature(column, kind), remark)
-    formats = fitting_date_formats(values)
-    if any(SHORT_YEAR in date_format for date_format in formats):
+    formats = notation.fitting_date_formats(values)
+    if any(notation.SHORT_YEAR in date_format for date_format in formats):
         return Guess(
             None,
             "has years of two digits, which do not tell the century: write four digits, or give "
@@ -121,9 +114,9 @@ def guess_feature(text: pl.Series, stated: Stated) -> Guess:
         return Guess(Feature(column, Kind.DATE, date_format=formats[0]), remark)
     if formats:
         return Guess(None, f"has dates that are either {' or '.join(formats)}: give --date-format")
-    unit = unit_of(values)
-    if unit and not numbers_in(without_unit(values, unit), Kind.NUMERIC).null_count():
-        numbers = numbers_in(without_unit(values, unit), Kind.NUMERIC)
+    unit = notation.unit_of(values)
+    if unit and not numbers_in(notation.without_unit(values, unit), Kind.NUMERIC).null_count():
+        numbers = numbers_in(notation.without_unit(values, unit), Kind.NUMERIC)
         remark = f"Numbers are read without their unit, {unit}."
         feature = Feature(column, Kind.NUMERIC)
         return Guess(feature, remark, limits=_limits(numbers), unit=unit)
@@ -182,7 +175,9 @@ def _numeric(text: pl.Series, values: pl.Series, numbers: pl.Series, stated: Sta
 
 def _with_odd_texts(text: pl.Series, values: pl.Series, kind: Kind, name: str) -> Guess | None:
     """Return a column of numbers or dates of which a few are not; None if it is something else."""
-    formats = mostly_fitting_date_formats(values, MAX_ODD_TEXTS) if kind is Kind.DATE else []
+    formats = (
+        notation.mostly_fitting_date_formats(values, MAX_ODD_TEXTS) if kind is Kind.DATE else []
+    )
     date_format = formats[0] if len(formats) == 1 else None
     numbers = numbers_in(values, kind, date_format=date_format)
     odd = values.filter(~numbers.is_finite().fill_null(value=False))
@@ -282,7 +277,7 @@ def _remark(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
 
 def _other_numbers(values: pl.Series) -> str:
     """Return a remark if texts are numbers in another format than the file's other columns."""
-    guess = guess_number_format([values], PLAIN)
+    guess = notation.guess_number_format([values], PLAIN)
     if guess == PLAIN:
         return ""
     return (

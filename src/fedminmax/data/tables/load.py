@@ -18,31 +18,14 @@ from fedminmax.core.additive.model import codes_with_pairs
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose
-from fedminmax.core.small_groups import (
-    MERGED_NAME,
-    largest_standard_error,
-    small_group_notes,
-)
+from fedminmax.core.small_groups import MERGED_NAME, largest_standard_error, small_group_notes
 from fedminmax.core.text import counted, first_few, quoted
+from fedminmax.data.tables import agreed_values, data_warnings
 from fedminmax.data.tables.agree import agree_on_encoding, bins_in_memory
-from fedminmax.data.tables.agreed_values import (
-    bucket_counts,
-    common_values,
-    complete,
-    dropped_notes,
-    with_values,
-)
 from fedminmax.data.tables.bins import MIN_RECORDS
 from fedminmax.data.tables.codes import check_same_codes, code_warnings
-from fedminmax.data.tables.data_warnings import (
-    constant_target_warnings,
-    leak_warnings,
-    overlap_warnings,
-    protected_copy_warnings,
-    unit_warnings,
-)
 from fedminmax.data.tables.encode import encode, merged_numbers
-from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.encoding import Encoding, with_directions
 from fedminmax.data.tables.groups import GroupKey, check_listed, group_name
 from fedminmax.data.tables.odd_rows import shown_here, without_rows
 from fedminmax.data.tables.site_summary import SiteSummary, summarise
@@ -200,7 +183,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
     bins = None
     if config.model.is_additive:
         bins = bins_in_memory(schema, total, [part.rows.features for part in training])
-    encoding = agree_on_encoding(schema, total, bins)
+    encoding = with_directions(agree_on_encoding(schema, total, bins), config.model.monotone)
     files = [*training_files, *test_files]
     odd = [entry for file in files for entry in file.odd]
     warnings = (
@@ -217,7 +200,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         notes=(
             *_unused_note(files, config),
             *_encoding_notes(encoding, total),
-            *dropped_notes(config.schema, schema),
+            *agreed_values.dropped_notes(config.schema, schema),
             *_width_note(encoding, config),
             *absence_note(encoding, summaries),
             *small_group_remarks(encoding, total.group_counts),
@@ -251,18 +234,18 @@ def _agree_on_values(training: Sequence[OwnedRows], schema: Schema) -> Schema:
     """Return the schema with the categories that the sites agree on where it has no list."""
     rows = [part.rows.features for part in training]
     totals = {
-        column: reduce(add, (bucket_counts(part, column) for part in rows))
+        column: reduce(add, (agreed_values.bucket_counts(part, column) for part in rows))
         for column in schema.open_columns
     }
     named = {
-        column: [common_values(part, column, total) for part in rows]
+        column: [agreed_values.common_values(part, column, total) for part in rows]
         for column, total in totals.items()
     }
-    return with_values(schema, named) if named else schema
+    return agreed_values.with_values(schema, named) if named else schema
 
 
 def _completed(parts: Sequence[OwnedRows], schema: Schema) -> list[OwnedRows]:
-    return [replace(part, rows=complete(part.rows, schema)) for part in parts]
+    return [replace(part, rows=agreed_values.complete(part.rows, schema)) for part in parts]
 
 
 def _data_warnings(
@@ -276,12 +259,12 @@ def _data_warnings(
     by_owner = dict(zip((part.owner for part in training), summaries, strict=True))
     rows = [part.rows for part in training]
     return [
-        *overlap_warnings(owned, schema),
-        *constant_target_warnings(by_owner, schema),
-        *unit_warnings(by_owner, schema),
+        *data_warnings.overlap_warnings(owned, schema),
+        *data_warnings.constant_target_warnings(by_owner, schema),
+        *data_warnings.unit_warnings(by_owner, schema),
         *code_warnings(by_owner, schema),
-        *leak_warnings(rows, schema),
-        *protected_copy_warnings(rows, schema),
+        *data_warnings.leak_warnings(rows, schema),
+        *data_warnings.protected_copy_warnings(rows, schema),
     ]
 
 

@@ -11,15 +11,9 @@ from fedminmax.config.schema import Feature, Kind, Schema, Target
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import quoted
 from fedminmax.data.strata import number_of_name
+from fedminmax.data.tables import parse_columns
 from fedminmax.data.tables.groups import GroupKey, parse_groups
 from fedminmax.data.tables.odd_rows import Oddity, OddRows
-from fedminmax.data.tables.parse_columns import (
-    Column,
-    column_of,
-    parse_numbers,
-    read_values,
-    text_of,
-)
 from fedminmax.data.tables.read_file import FileTable
 
 
@@ -100,7 +94,7 @@ def parse_rows(table: FileTable, schema: Schema) -> ParsedRows:
 def _parse_persons(table: FileTable, schema: Schema) -> NDArray[np.uint64] | None:
     if schema.person_column is None:
         return None
-    values = read_values(table, schema.person_column, schema)
+    values = parse_columns.read_values(table, schema.person_column, schema)
     if values.null_count():
         raise InputError(
             f"{table.title}: person column '{schema.person_column}', "
@@ -120,7 +114,7 @@ def parse_features(table: FileTable, schema: Schema) -> FeatureRows:
     odd = list(table.odd)
     for feature in schema.features:
         if feature.is_open:
-            texts = read_values(table, feature.column, schema)
+            texts = parse_columns.read_values(table, feature.column, schema)
             values = tuple(texts.drop_nulls().unique().sort().to_list())
             open_values[feature.column] = values
             codes[feature.column] = _positions(texts, values).fill_null(len(values)).to_numpy()
@@ -128,8 +122,8 @@ def parse_features(table: FileTable, schema: Schema) -> FeatureRows:
             codes[feature.column], unseen = _parse_category(table, feature, schema)
             odd += unseen
         else:
-            column = column_of(feature, schema.units.get(feature.column, ""))
-            quantities[feature.column] = parse_numbers(
+            column = parse_columns.column_of(feature, schema.units.get(feature.column, ""))
+            quantities[feature.column] = parse_columns.parse_numbers(
                 table, column, schema.missing_of(column.name)
             )
     return FeatureRows(len(table.frame), quantities, codes, tuple(odd), open_values)
@@ -138,7 +132,7 @@ def parse_features(table: FileTable, schema: Schema) -> FeatureRows:
 def _parse_category(
     table: FileTable, feature: Feature, schema: Schema
 ) -> tuple[NDArray[np.int32], list[OddRows]]:
-    values = read_values(table, feature.column, schema, feature.categories)
+    values = parse_columns.read_values(table, feature.column, schema, feature.categories)
     positions = _positions(values, feature.categories)
     unseen = positions.is_null() & values.is_not_null()
     many = len(feature.categories)
@@ -158,9 +152,9 @@ def _positions(text: pl.Series, values: tuple[str, ...]) -> pl.Series:
 def _parse_target(table: FileTable, schema: Schema) -> NDArray[np.int64] | NDArray[np.float64]:
     target = schema.target
     if target.is_quantity:
-        values = text_of(table.frame[target.column], schema.missing_of(target.column))
+        values = parse_columns.text_of(table.frame[target.column], schema.missing_of(target.column))
     else:
-        values = read_values(table, target.column, schema, target.classes)
+        values = parse_columns.read_values(table, target.column, schema, target.classes)
     if values.null_count():
         raise InputError(
             f"{table.title}: target '{target.column}', "
@@ -168,8 +162,8 @@ def _parse_target(table: FileTable, schema: Schema) -> NDArray[np.int64] | NDArr
         )
     if target.is_quantity:
         fix = 'correct it, or set task = "classification" in [data]'
-        column = Column(target.column, Kind.NUMERIC, fix)
-        return parse_numbers(table, column, schema.missing_of(column.name))
+        column = parse_columns.Column(target.column, Kind.NUMERIC, fix)
+        return parse_columns.parse_numbers(table, column, schema.missing_of(column.name))
     return _parse_classes(table, values, target)
 
 

@@ -16,30 +16,14 @@ from fedminmax.config.schema import PROPOSED_MISSING_VALUES, Kind, Protected, Ta
 from fedminmax.config.spellings import BOOLEANS, spellings, variants
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import MAX_NAMES, counted, first_few, quoted
+from fedminmax.data.tables import infer, read_file
 from fedminmax.data.tables.code_columns import LEADING_ZERO, target_scores
-from fedminmax.data.tables.infer import (
-    DEFAULT_MINIMUM_CATEGORY,
-    MAX_CLASSES,
-    Guess,
-    Rare,
-    Stated,
-    guess_feature,
-    guess_protected,
-    guess_target,
-)
 from fedminmax.data.tables.notation import (
     guess_date_format,
     guess_number_format,
     with_plain_numbers,
 )
 from fedminmax.data.tables.parse_columns import text_of, texts_of
-from fedminmax.data.tables.read_file import (
-    FileTable,
-    found_encoding,
-    is_plain,
-    name_without_ending,
-    read_table,
-)
 from fedminmax.data.tables.strays import check_strays, plain_texts, rare_classes
 
 # Values of a column with more distinct texts than this are not listed.
@@ -58,7 +42,7 @@ class InitChoices:
     features. With ``lists``, long lists of categories are written, too.
     """
 
-    minimum_category: int = DEFAULT_MINIMUM_CATEGORY
+    minimum_category: int = infer.DEFAULT_MINIMUM_CATEGORY
     ranges: bool = False
     merge_spellings: bool = False
     format: FormatChanges = NO_CHANGES
@@ -95,9 +79,9 @@ class Proposal:
     rows: int
     target: Target
     protected: tuple[Protected, ...]
-    rare_groups: dict[str, Rare]
+    rare_groups: dict[str, infer.Rare]
     formats: dict[str, FileFormat]
-    features: dict[str, Guess]
+    features: dict[str, infer.Guess]
     choices: InitChoices
     remarks: tuple[str, ...] = ()
 
@@ -125,7 +109,7 @@ def propose(
     if choices.task is None:
         fix = "give --task regression (or classification) if all of them are right"
         check_strays(tables, pooled_target, "target", fix)
-    guessed_target = guess_target(pooled_target, choices.task)
+    guessed_target = infer.guess_target(pooled_target, choices.task)
     _check_classes(guessed_target, tables)
     if choices.positive is not None:
         guessed_target = _with_positive(guessed_target, choices.positive)
@@ -134,19 +118,20 @@ def propose(
         check_strays(tables, _pooled(tables, column, choices), "group column", fix)
     minimum = choices.minimum_category
     protected = {
-        column: guess_protected(_pooled(tables, column, choices), minimum) for column in groups
+        column: infer.guess_protected(_pooled(tables, column, choices), minimum)
+        for column in groups
     }
     _check_groups([entry for entry, _ in protected.values()], minimum)
     nested = {
         column
         for table in tables
         for column, kind in table.frame.schema.items()
-        if not is_plain(kind)
+        if not read_file.is_plain(kind)
     }
     no_features = choices.no_features | dict.fromkeys(
         nested, "holds lists or structures, not one value per row"
     )
-    stated = Stated(
+    stated = infer.Stated(
         minimum,
         choices.categories,
         choices.numbers,
@@ -154,9 +139,9 @@ def propose(
         scores=target_scores(pooled_target, guessed_target),
     )
     features = {
-        column: Guess(None, no_features[column])
+        column: infer.Guess(None, no_features[column])
         if column in no_features
-        else guess_feature(_pooled(tables, column, choices), stated)
+        else infer.guess_feature(_pooled(tables, column, choices), stated)
         for column in others
     }
     if not choices.merge_spellings:
@@ -191,8 +176,8 @@ def site_names(paths: Sequence[Path]) -> dict[str, Path]:
     {'north': PosixPath('a/north.csv'), 'south': PosixPath('a/south.csv')}
     """
     for spell in (
-        name_without_ending,
-        lambda path: str(path.with_name(name_without_ending(path))),
+        read_file.name_without_ending,
+        lambda path: str(path.with_name(read_file.name_without_ending(path))),
         str,
     ):
         names = {spell(path): path for path in paths}
@@ -202,12 +187,12 @@ def site_names(paths: Sequence[Path]) -> dict[str, Path]:
     raise InputError(f"{twice} is given twice, so two sites have one name; give each file once")
 
 
-def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> FileTable:
+def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> read_file.FileTable:
     """Read a file, and detect the parts of its format that the user did not give."""
     given = check_format(changes.apply(PLAIN), "the command's")
     if changes.encoding is None:
-        given = replace(given, encoding=found_encoding(path))
-    table = read_table(path, named, given)
+        given = replace(given, encoding=read_file.found_encoding(path))
+    table = read_file.read_table(path, named, given)
     columns = [
         text_of(column, PROPOSED_MISSING_VALUES)
         for column in table.frame
@@ -221,7 +206,7 @@ def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> FileTable
     return replace(table, format=replace(detected, delimiter=given.delimiter, own_dates=False))
 
 
-def _pooled(tables: Sequence[FileTable], column: str, choices: InitChoices) -> pl.Series:
+def _pooled(tables: Sequence[read_file.FileTable], column: str, choices: InitChoices) -> pl.Series:
     """Return the column of all files, by value unless it has too many values for a list."""
     pooled = pl.concat([plain_texts(table, column) for table in tables]).alias(column)
     if pooled.n_unique() > MAX_LISTED_VALUES:
@@ -243,7 +228,7 @@ def _pooled(tables: Sequence[FileTable], column: str, choices: InitChoices) -> p
     return pooled.replace_strict(spelling, default=None, return_dtype=pl.String)
 
 
-def _check_spellings(tables: Sequence[FileTable], column: str) -> None:
+def _check_spellings(tables: Sequence[read_file.FileTable], column: str) -> None:
     texts = pl.concat(
         [with_plain_numbers(texts_of(table.frame[column]), table.format) for table in tables]
     )
@@ -298,8 +283,8 @@ def _check_groups(protected: Sequence[Protected], minimum: int) -> None:
             )
 
 
-def _check_classes(target: Target, tables: Sequence[FileTable]) -> None:
-    if len(target.classes) > MAX_CLASSES:
+def _check_classes(target: Target, tables: Sequence[read_file.FileTable]) -> None:
+    if len(target.classes) > infer.MAX_CLASSES:
         raise InputError(
             f"target '{target.column}' has {len(target.classes):,} different values that are not "
             "all numbers; choose another target"
@@ -314,7 +299,7 @@ def _check_classes(target: Target, tables: Sequence[FileTable]) -> None:
     )
 
 
-def common_columns(tables: Sequence[FileTable]) -> tuple[list[str], dict[str, list[str]]]:
+def common_columns(tables: Sequence[read_file.FileTable]) -> tuple[list[str], dict[str, list[str]]]:
     """Return the columns of all files, and the files of each of the other columns.
 
     Names that differ only in letter case or spaces are refused: nobody wants to lose such a column.
@@ -344,7 +329,9 @@ def partial_note(partial: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"columns that some files lack are not used: {first_few(named)}"]
 
 
-def codes_note(tables: Sequence[FileTable], features: Mapping[str, Guess]) -> list[str]:
+def codes_note(
+    tables: Sequence[read_file.FileTable], features: Mapping[str, infer.Guess]
+) -> list[str]:
     """Name numbers that may be codes, the word that makes them categories, and lost zeros."""
     columns = [column for column, guess in features.items() if guess.may_be_codes]
     notes = []
@@ -366,6 +353,6 @@ def codes_note(tables: Sequence[FileTable], features: Mapping[str, Guess]) -> li
     return notes
 
 
-def _leading_zeros(table: FileTable, column: str) -> bool:
+def _leading_zeros(table: read_file.FileTable, column: str) -> bool:
     texts = text_of(table.frame[column], PROPOSED_MISSING_VALUES)
     return bool(texts.str.contains(LEADING_ZERO).any())

@@ -8,6 +8,9 @@ Marquardt (More: The Levenberg-Marquardt algorithm, 1978) makes the steps safe f
 with the same settings: a failed step costs one round, never the run. For squared error the
 quadratic model is exact: one round of sums is the whole problem.
 
+Effects of an additive model that may only go up are linear inequalities, which every candidate
+keeps to (see ``core.solvers.cone``).
+
 With cross-entropy or squared error and a ridge, the sums also prove a lower bound (see
 ``core.certificate``).
 
@@ -38,6 +41,7 @@ from fedminmax.core.certificate import (
     Errors,
     Measured,
     check_same_rows,
+    cone_of,
     cuts_at,
     errors_at,
     errors_of_quadratics,
@@ -46,7 +50,9 @@ from fedminmax.core.certificate import (
     steepest_change,
 )
 from fedminmax.core.solvers.centring import centre_of, centred, from_centred, to_centred
+from fedminmax.core.solvers.cone import lowest_in_cone, minimise_max_in_cone
 from fedminmax.core.solvers.max_of_quadratics import (
+    LowestPoint,
     Quadratics,
     highest_mix,
     lowest_mix,
@@ -276,7 +282,8 @@ def _with_cuts(
     # With a floor on the weights, only the cuts of a single point prove a bound.
     kept = 0 if min_weight else (MAX_CUT_ROUNDS - 1) * len(lines)
     cuts = torch.cat([lines, state.cuts[:kept]])
-    bound = lower_bound(Cuts(cuts[:, 0], cuts[:, 1:]), ridge, state.fixed.floor(min_weight))
+    floor, cone = state.fixed.floor(min_weight), cone_of(state.structure, state.upper)
+    bound = lower_bound(Cuts(cuts[:, 0], cuts[:, 1:]), ridge, floor, cone)
     # Losses are not negative.
     return replace(state, cuts=cuts, lower=max(state.lower, bound, 0.0))
 
@@ -305,12 +312,12 @@ def _look_ahead(state: SecondOrderState, gain: float, min_weight: float) -> Seco
     if structure.is_quadratic:
         lowest = minimise_max_exactly(functions, least, chosen, floor)
     else:
-        lowest = minimise_max(functions, damping * scale + least, chosen, floor)
+        lowest = _lowest(state, functions, damping * scale + least, floor)
     least_value = max(state.lower, 0.0) if state.is_exact else 0.0
     while lowest.value < least_value and damping < MAX_DAMPING and not structure.is_quadratic:
         # No model is that good: the prediction is beyond the range of the quadratics.
         damping *= DAMPING_FACTOR
-        lowest = minimise_max(functions, damping * scale + least, chosen, floor)
+        lowest = _lowest(state, functions, damping * scale + least, floor)
     worst = _worst(state, state.risks, min_weight)
     step = from_centred(structure, lowest.step, state.centre)
     weights = state.fixed.weights(lowest.weights)
@@ -324,7 +331,7 @@ def _look_ahead(state: SecondOrderState, gain: float, min_weight: float) -> Seco
         damping=damping,
         promised=worst - lowest.value,
         # A candidate that failed changes nothing about what other weights proved of the best.
-        left=min(state.left, worst - lowest_mix(functions, least, lowest.weights)),
+        left=min(state.left, worst - _least_value(state, functions, least, lowest, floor)),
     )
     if not structure.is_quadratic or not state.is_exact:
         return state
@@ -332,6 +339,27 @@ def _look_ahead(state: SecondOrderState, gain: float, min_weight: float) -> Seco
     there = functions.moved(to_centred(structure, step, state.centre))
     lower = lowest_mix(there, least, lowest.weights)
     return _with_known(state, _mixed(state, plain), lower, min_weight)
+
+
+def _lowest(
+    state: SecondOrderState, functions: Quadratics, damping: Tensor, floor: float
+) -> LowestPoint:
+    """Minimise the maximum over the steps that the model may take."""
+    structure = state.structure
+    if not structure.has_cone:
+        return minimise_max(functions, damping, state.fixed.chosen(state.weights), floor)
+    point = structure.to_free(state.best)
+    return minimise_max_in_cone(functions, damping, point, structure.cone, floor)
+
+
+def _least_value(
+    state: SecondOrderState, functions: Quadratics, least: Tensor, lowest: LowestPoint, floor: float
+) -> float:
+    """Return a value that no such step brings the maximum below."""
+    structure = state.structure
+    if not structure.has_cone:
+        return lowest_mix(functions, least, lowest.weights)
+    return lowest_in_cone(functions, least, structure.to_free(state.best), structure.cone, floor)
 
 
 def _mixed(state: SecondOrderState, own: Quadratics) -> Quadratics:

@@ -15,6 +15,7 @@ from fedminmax.core.certificate import (
 )
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Sums
+from fedminmax.core.solvers.cone import nearest_in_cone
 from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.methods.shared.trial import Trial, new_trial
 
@@ -164,7 +165,10 @@ def start_second_order(
     """Nothing is known yet: the first round collects the sums of the initial model."""
     players, numbers = len(counts), structure.free_numbers
     # A common shift of all outputs changes no prediction but increases the ridge penalty.
-    start = structure.from_free(structure.to_free(parameters)).to(parameters)
+    point = structure.to_free(parameters)
+    if structure.has_cone:
+        point = nearest_in_cone(structure.cone, point)
+    start = structure.from_free(point).to(parameters)
     new = torch.zeros(0, dtype=torch.float64).new_zeros
     return SecondOrderState(
         parameters=start,

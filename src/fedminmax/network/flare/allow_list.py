@@ -40,13 +40,7 @@ from nvflare.fuel.f3.streaming.stream_const import (
 )
 from nvflare.fuel.utils.fobs import FOBSContextKey
 
-from fedminmax.network.flare.rules import (
-    CellName,
-    Place,
-    is_allowed,
-    may_meet,
-    parse_cell_name,
-)
+from fedminmax.network.flare.rules import CellName, Place, is_allowed, may_meet, parse_cell_name
 
 LOG = logging.getLogger("fedminmax.refused")
 # Of one kind of message, one line in so many seconds; of all, so many at once.

@@ -14,14 +14,8 @@ from nvflare.private.admin_defs import error_reply
 from nvflare.private.defs import RequestHeader, new_cell_message
 from nvflare.private.fed.client.admin import FedAdminAgent
 
+from fedminmax.network.flare import rules
 from fedminmax.network.flare.allow_list import log_refusal
-from fedminmax.network.flare.rules import (
-    JOB_NUMBER,
-    ROOT,
-    SERVER_COMMANDS,
-    SITE_COMMANDS,
-    SITE_COMMANDS_OF_JOBS,
-)
 
 REFUSED = "this command is refused"
 _engine_register = FedAdminAgent.register_processor
@@ -31,7 +25,7 @@ _engine_do = ServerCommandRegister._do_command
 
 def register_allowed(agent: Any, processor: Any) -> None:
     """Give a site's main process no processor of a command that is closed: there is no shell."""
-    if set(processor.get_topics()) <= {*SITE_COMMANDS, *SITE_COMMANDS_OF_JOBS}:
+    if set(processor.get_topics()) <= {*rules.SITE_COMMANDS, *rules.SITE_COMMANDS_OF_JOBS}:
         _engine_register(agent, processor)
 
 
@@ -51,13 +45,13 @@ def dispatch_allowed(agent: Any, request: Any) -> Any:
 
 def command_problem(origin: object, topic: object, headers: object) -> str | None:
     """Return why a command is refused; None if it is not."""
-    of_job = origin != ROOT
-    if topic not in (SITE_COMMANDS_OF_JOBS if of_job else SITE_COMMANDS):
+    of_job = origin != rules.ROOT
+    if topic not in (rules.SITE_COMMANDS_OF_JOBS if of_job else rules.SITE_COMMANDS):
         return "not allowed"
     number = headers.get(RequestHeader.JOB_ID) if isinstance(headers, dict) else None
     if number is None:
         return "it has no job" if of_job else None
-    if not isinstance(number, str) or JOB_NUMBER.fullmatch(number) is None:
+    if not isinstance(number, str) or rules.JOB_NUMBER.fullmatch(number) is None:
         # The engine makes folders, and words of a command, of these.
         return "its job has no number"
     if of_job and str(origin).partition(".")[2] != number:
@@ -69,10 +63,10 @@ def do_allowed(register: Any, connection: Any, command: str) -> None:
     """Do what the engine does with a person's command, if it is one of the named."""
     name = command.split(maxsplit=1)[0] if command.strip() else ""
     entries = register.get_command_entries(name)
-    if entries and all(entry.name in SERVER_COMMANDS for entry in entries):
+    if entries and all(entry.name in rules.SERVER_COMMANDS for entry in entries):
         _engine_do(register, connection, command)
         return
     headers = connection.get_prop(ConnProps.CMD_HEADERS) or {}
     person = headers.get(MessageHeaderKey.ORIGIN)
-    log_refusal(ROOT, str(person), person, f"command {ascii(name)[:100]}", "not allowed")
+    log_refusal(rules.ROOT, str(person), person, f"command {ascii(name)[:100]}", "not allowed")
     connection.append_error(REFUSED)

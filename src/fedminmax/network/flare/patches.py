@@ -27,14 +27,7 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 from nvflare.utils.process_utils import ProcessAdapter
 
 from fedminmax.core.errors import InputError
-from fedminmax.network.flare import (
-    allow_list,
-    commands,
-    job_files,
-    listener,
-    streams,
-    wire_types,
-)
+from fedminmax.network.flare import allow_list, commands, job_files, listener, streams, wire_types
 from fedminmax.network.flare.process_tree import engine_command, lifeline
 
 ENGINE_VERSION = "2.9."

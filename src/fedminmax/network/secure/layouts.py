@@ -42,7 +42,7 @@ from fedminmax.data.tables.encoding import Encoding
 from fedminmax.methods.expectations import expected_reply
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
-from fedminmax.metrics.score_rows import metric_names
+from fedminmax.metrics.sums import metric_names
 from fedminmax.network.secure.fixed_point import MAX_EXPONENT, Kind, Layout, Section, exponent_for
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.plan import NetworkPlan, task_of

@@ -12,17 +12,9 @@ from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 
+from fedminmax.network.secure import masks
 from fedminmax.network.secure.fixed_point import Packed
 from fedminmax.network.secure.identity import Authority, Identity
-from fedminmax.network.secure.masks import (
-    SessionKeys,
-    Sum,
-    decrypted,
-    derived_key,
-    encrypted,
-    mask_at,
-    self_mask_key,
-)
 from fedminmax.network.secure.messages import (
     Ask,
     Total,
@@ -109,7 +101,7 @@ class SecureSite:
             raise RefusedError(f"{SERVER} has a plan without this site, '{identity.site}'")
         self._name, self._authority, self._terms = identity.site, authority, terms
         self._journal = journal
-        self._keys = SessionKeys.fresh()
+        self._keys = masks.SessionKeys.fresh()
         self._entry = entry_of(identity, self._keys, terms)
         self._joined: Joined | None = None
         self._masked: dict[Question, Masked] = {}
@@ -167,8 +159,8 @@ class SecureSite:
             earlier: other for earlier, other in self._masked.items() if earlier.topic == topic
         }
         self._masked[ask.question] = own
-        masked = Sum(packed)
-        masked.add_mask(self_mask_key(own.seed), 1)
+        masked = masks.Sum(packed)
+        masked.add_mask(masks.self_mask_key(own.seed), 1)
         place = ask.sites.index(self._name)
         for number, other in enumerate(ask.sites):
             if number != place:
@@ -208,7 +200,7 @@ class SecureSite:
         """
         own, joined = self._masked_answer(question), self._session()
         words = {
-            other: mask_at(_pair_key(joined, other, own.stated), own.words - 1)
+            other: masks.mask_at(_pair_key(joined, other, own.stated), own.words - 1)
             for other in own.ask.sites
             if other != self._name
         }
@@ -251,7 +243,7 @@ class SecureSite:
             share = dealt[place].to_bytes(SHARE_BYTES, "big")
             commitments.append(commitment("share", own.stated, self._name, share))
             key, about = self._sealing(self._name, other, other, own, joined)
-            sealed.append(encrypted(key, share, about))
+            sealed.append(masks.encrypted(key, share, about))
         return tuple(commitments), tuple(sealed)
 
     def _share_of(self, owner: str, sealed: bytes | None, own: Masked, joined: Joined) -> bytes:
@@ -259,7 +251,7 @@ class SecureSite:
             raise RefusedError(f"{SERVER} asks for a share of '{owner[:100]}', which sent none")
         key, about = self._sealing(owner, self._name, owner, own, joined)
         try:
-            return decrypted(key, sealed, about)
+            return masks.decrypted(key, sealed, about)
         except InvalidTag as error:
             raise RefusedError(
                 f"the share of '{owner}' is not one that it made for this site and this question"
@@ -271,9 +263,9 @@ class SecureSite:
         """Return the key of one share, and what else it is bound to."""
         names = (owner.encode(), recipient.encode())
         about = b"\n".join((own.stated, *names))
-        return derived_key(joined.secrets[other], "share", own.stated, *names), about
+        return masks.derived_key(joined.secrets[other], "share", own.stated, *names), about
 
 
 def _pair_key(joined: Joined, other: str, stated: bytes) -> bytes:
     """Return the key of the mask that two sites share."""
-    return derived_key(joined.secrets[other], "pair", stated)
+    return masks.derived_key(joined.secrets[other], "pair", stated)

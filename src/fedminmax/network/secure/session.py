@@ -20,7 +20,7 @@ from typing import Annotated
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Base64Bytes, BaseModel, Field, TypeAdapter, ValidationError
 
 from fedminmax.network.secure.identity import Authority, Identity, check_signature
 from fedminmax.network.secure.masks import SessionKeys, digest
@@ -45,10 +45,9 @@ class Terms:
 TERMS = TypeAdapter(Terms)
 
 
-class Entry(BaseModel):
+class Entry(BaseModel, extra="forbid", frozen=True):
     """One site's public keys, and the terms that it signed them for."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     site: str
     terms: Terms
     masking: Key
@@ -64,10 +63,9 @@ class Entry(BaseModel):
         return digest("entry", self.site.encode(), terms, self.masking, self.signing, self.nonce)
 
 
-class Roster(BaseModel):
+class Roster(BaseModel, extra="forbid", frozen=True):
     """The entries of all sites that take part, in the plan's order."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     entries: tuple[Entry, ...]
 
     @cached_property

@@ -16,22 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from fedminmax.core.messages import NOT_ROUNDED, SumRounding
+from fedminmax.network.secure import messages
 from fedminmax.network.secure.fixed_point import Layout, WrongMasksError
 from fedminmax.network.secure.masks import mask_at, read_total, self_mask_key
-from fedminmax.network.secure.messages import (
-    Agreed,
-    Ask,
-    Traced,
-    UnmaskAsk,
-    Unmasked,
-    Upload,
-    commitment,
-    from_bytes,
-    question_digest,
-    signed_upload,
-    statement,
-    to_bytes,
-)
 from fedminmax.network.secure.session import Roster, Terms, entry_from_bytes
 from fedminmax.network.secure.shamir import SECRET_BYTES, restore
 from fedminmax.network.wire.codec import RefusedError
@@ -151,7 +138,7 @@ class MaskedTotals:
         self,
         question: Question,
         payload: Mapping[str, object],
-        agreed: Agreed,
+        agreed: messages.Agreed,
         content: bytes = b"",
         *,
         layout: Layout,
@@ -177,9 +164,9 @@ class MaskedTotals:
         """
         notes, least = Notes(), max(least, self._roster.terms.threshold)
         asked = [site for site in self._roster.sites if site in sites]
-        topic, digest = question.topic, question_digest(agreed, layout, content)
+        topic, digest = question.topic, messages.question_digest(agreed, layout, content)
         while len(asked) >= least:
-            ask = Ask(replace(topic, attempt=self._attempts[topic]), tuple(asked))
+            ask = messages.Ask(replace(topic, attempt=self._attempts[topic]), tuple(asked))
             self._attempts[topic] += 1
             attempt = Attempt(self._transport, self._roster, ask, digest, layout, notes)
             uploads = attempt.collect(payload, seconds)
@@ -226,22 +213,22 @@ class Attempt:
         self,
         transport: Transport,
         roster: Roster,
-        ask: Ask,
+        ask: messages.Ask,
         digest: bytes,
         layout: Layout,
         notes: Notes,
     ) -> None:
         self._transport, self._roster = transport, roster
         self._ask, self._layout, self._notes = ask, layout, notes
-        self._stated = statement(roster.session, ask, digest)
-        self._uploads: dict[str, Upload] = {}
+        self._stated = messages.statement(roster.session, ask, digest)
+        self._uploads: dict[str, messages.Upload] = {}
 
     def collect(
         self, payload: Mapping[str, object], seconds: Mapping[str, float]
-    ) -> dict[str, Upload]:
+    ) -> dict[str, messages.Upload]:
         """Ask the question; return the masked answers that are what they should be."""
         notes, uploads, longest = self._notes, {}, 0
-        started, asked = time.monotonic(), to_bytes(self._ask)
+        started, asked = time.monotonic(), messages.to_bytes(self._ask)
         notes.bytes_out += len(asked)
         endpoint, sites = self._ask.question.endpoint, self._ask.sites
         for answer in self._transport(sites, endpoint, {**payload, SECURE: asked}, seconds):
@@ -262,9 +249,11 @@ class Attempt:
         self._uploads = {site: uploads[site] for site in sites if site in uploads}
         return self._uploads
 
-    def _checked(self, message: object, site: str) -> Upload:
+    def _checked(self, message: object, site: str) -> messages.Upload:
         key = self._roster.signing_keys[site]
-        return signed_upload(message, self._ask, self._layout, site, key=key, stated=self._stated)
+        return messages.signed_upload(
+            message, self._ask, self._layout, site, key=key, stated=self._stated
+        )
 
     def gone_meanwhile(self) -> Mapping[str, str]:
         """Return which sites have gone since they answered, if the others took long.
@@ -288,7 +277,7 @@ class Attempt:
         seeds = {}
         for site, unmasked in replies.items():
             seed, promised = unmasked.seed, self._uploads[site].commitments[0]
-            if commitment("seed", self._stated, site, seed) == promised:
+            if messages.commitment("seed", self._stated, site, seed) == promised:
                 seeds[site] = seed
             else:
                 self._notes.failures[site] = f"{site} sent another seed than it had promised"
@@ -312,7 +301,7 @@ class Attempt:
                 share = replies[site].shares.get(owner) if site in replies else None
                 if share is None:
                     continue
-                if commitment("share", self._stated, owner, share) == promised[site]:
+                if messages.commitment("share", self._stated, owner, share) == promised[site]:
                     shares[sites.index(site) + 1] = int.from_bytes(share, "big")
                 else:
                     reason = f"{site} sent another share than '{owner}' had made"
@@ -330,15 +319,18 @@ class Attempt:
             )
         secret = restore(dict(list(shares.items())[:threshold]))
         seed = secret.to_bytes(SECRET_BYTES, "big")
-        if commitment("seed", self._stated, owner, seed) != self._uploads[owner].commitments[0]:
+        if (
+            messages.commitment("seed", self._stated, owner, seed)
+            != self._uploads[owner].commitments[0]
+        ):
             raise NoTotalError(f"'{owner}' has gone, and had made bad shares", failures)
         return seed
 
     def _unmask(
         self, sites: Sequence[str], sealed: Mapping[str, Mapping[str, bytes]]
-    ) -> dict[str, Unmasked]:
+    ) -> dict[str, messages.Unmasked]:
         signatures = {site: upload.signature for site, upload in self._uploads.items()}
-        sent = to_bytes(UnmaskAsk(self._ask.question, signatures, sealed))
+        sent = messages.to_bytes(messages.UnmaskAsk(self._ask.question, signatures, sealed))
         seconds, notes = dict.fromkeys(sites, MIN_SECONDS), self._notes
         notes.bytes_out += len(sent)
         replies, longest = {}, 0
@@ -348,7 +340,9 @@ class Attempt:
                 continue
             longest = max(longest, _length(answer.message))
             try:
-                replies[answer.site] = from_bytes(answer.message, Unmasked, answer.site)
+                replies[answer.site] = messages.from_bytes(
+                    answer.message, messages.Unmasked, answer.site
+                )
             except RefusedError as error:
                 notes.failures[answer.site] = str(error)
         notes.bytes_in += longest
@@ -356,12 +350,12 @@ class Attempt:
 
     def trace(self, seeds: Mapping[str, bytes]) -> dict[str, str]:
         """Return who masked wrongly, from the masks of the word that counts sites."""
-        sites, payload = self._ask.sites, {"message": to_bytes(self._ask.question)}
+        sites, payload = self._ask.sites, {"message": messages.to_bytes(self._ask.question)}
         answers = gather(self._transport(sites, Endpoint.TRACE, payload))
         failures, told = dict(answers.failures), {}
         for site, message in answers.messages.items():
             try:
-                told[site] = from_bytes(message, Traced, site).words
+                told[site] = messages.from_bytes(message, messages.Traced, site).words
             except RefusedError as error:
                 failures[site] = str(error)
         last = self._layout.words - 1

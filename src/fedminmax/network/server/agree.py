@@ -21,21 +21,22 @@ import torch
 from torch import Tensor
 
 from fedminmax.config.planned_runs import needs_learning_rate, with_rate
-from fedminmax.core.bounds import (
-    UNKNOWN_LENGTHS,
-)
+from fedminmax.core.bounds import UNKNOWN_LENGTHS
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import linear_start_of, linear_structure_of
 from fedminmax.core.messages import Census
 from fedminmax.data.tables.agree import agree_on_encoding
 from fedminmax.data.tables.codes import check_same_codes
-from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.encoding import Encoding, with_directions
 from fedminmax.data.tables.groups import group_name
-from fedminmax.data.tables.row_lengths import row_lengths
-from fedminmax.data.tables.site_summary import SiteSummary
+from fedminmax.data.tables.site_summary import SiteSummary, row_lengths
 from fedminmax.network.secure.layouts import mechanism_of_plan
-from fedminmax.network.server.agree_bins import agree_on_bins
-from fedminmax.network.server.agree_class import agree_on_class, coded_lengths, with_class
+from fedminmax.network.server.agree_class import (
+    agree_on_bins,
+    agree_on_class,
+    coded_lengths,
+    with_class,
+)
 from fedminmax.network.server.agree_rate import agree_on_rate
 from fedminmax.network.server.agree_values import agree_on_values
 from fedminmax.network.server.agreement import (
@@ -119,6 +120,7 @@ class ExactCensus:
             self._check_enough(summaries, refused)
             total = reduce(add, summaries.values())
         encoding = agree_on_encoding(plan.schema, total, bins)
+        encoding = with_directions(encoding, plan.model.monotone)
         _check_small_groups(plan, encoding, summaries)
         return encoding
 

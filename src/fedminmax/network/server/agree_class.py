@@ -1,10 +1,16 @@
-"""How sites agree on an additive model's smoothing and pairs: rounds of the plain mean fit.
+"""How sites agree on an additive model: on bins of number columns, then on smoothing and pairs.
 
-The totals are those of the pooled rows, and so are the choices (``training.additive_class``).
+Bins come from counts in cells, refined where many rows are; smoothing and pairs from rounds of the
+plain mean fit. The totals are those of the pooled rows, and so are the bins
+(``data.tables.agree.bin_rounds``) and the choices (``training.additive_class``). A site whose
+counts contradict its summary, or what it counted before, is refused, and its counts are in no
+total. Masked, nobody may be missing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +18,15 @@ import torch
 from torch import Tensor
 
 from fedminmax.config.planned_runs import needs_learning_rate
+from fedminmax.config.schema import Schema
 from fedminmax.core.additive.model import AdditiveModel, Pair
 from fedminmax.core.bounds import rate_for_eigenvalue, rounded_rate
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Order, RoundKey, Sums
+from fedminmax.data.tables.agree import Grids, bin_rounds, counts_by_column
+from fedminmax.data.tables.bins import ColumnBins, Counts, counts_fault
 from fedminmax.data.tables.encoding import Encoding, longer_lengths
+from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.replies import NO_WEIGHTS
 from fedminmax.network.server.agreement import Agreed, Agreement
@@ -82,7 +92,7 @@ def _total(
 ) -> Sums:
     staged = with_pairs(agreement, question.pairs)
     federation = RemoteFederation(staged, sites, 0, notice, pairs=question.pairs)
-    weights = NO_WEIGHTS if question.cells else torch.ones(1, dtype=torch.float64)
+    weights = torch.ones(1, dtype=torch.float64) if question.curvature else NO_WEIGHTS
     key = RoundKey(agreement.plan.seed, number)
     order = Order(key, question.parameters, weights, phase=int(question.cells))
     method: AnyMethod[Any] = CellSums() if question.cells else MEAN_FIT
@@ -110,3 +120,41 @@ def with_pairs(agreement: Agreement, pairs: Sequence[Pair]) -> Agreement:
         census=replace(census, linear=linear, row_lengths=by_group),
         row_lengths=lengths,
     )
+
+
+def agree_on_bins(
+    schema: Schema, sites: Sites, summaries: dict[str, SiteSummary], refused: dict[str, str]
+) -> Mapping[str, ColumnBins]:
+    """Ask for counts and return the bins; refused sites lose their summary."""
+    rounds = bin_rounds(schema, reduce(add, summaries.values()))
+    asked: list[Grids] = []
+    counts: dict[str, list[Counts]] = {site: [] for site in summaries}
+    try:
+        asked.append(next(rounds))
+        while True:
+            received = sites.count_cells(asked[-1], tuple(summaries))
+            refused |= received.reasons
+            for site, vector in received.records.items():
+                counts[site].append(vector.numpy())
+                fault = _fault(asked, counts[site], summaries[site])
+                if fault is not None:
+                    refused[site] = f"{site} sent {fault}; refused"
+            for site in [site for site in summaries if site in refused]:
+                del summaries[site], counts[site]
+            if not counts:
+                return {}
+            totals = [reduce(add, vectors) for vectors in zip(*counts.values(), strict=True)]
+            asked.append(rounds.send(totals))
+    except StopIteration as finished:
+        bins: Mapping[str, ColumnBins] = finished.value
+        return bins
+
+
+def _fault(asked: list[Grids], counts: list[Counts], summary: SiteSummary) -> str | None:
+    """Return why a sender's counts are impossible; None if they are possible."""
+    by_column = counts_by_column(asked, counts)
+    faults = (
+        counts_fault(grid, by_column[grid.column], summary.quantities[grid.column].count)
+        for grid in asked[-1]
+    )
+    return next((fault for fault in faults if fault is not None), None)

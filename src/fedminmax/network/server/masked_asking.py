@@ -3,30 +3,26 @@
 Who is in the first total, that of the summaries, is in the run, and is kept on the disk with it:
 totals of the same request over two sets of sites would show the difference between the sets. For
 the same reason a total that sites have begun to unmask is asked of exactly the same sites again
-after a fault, and before the first round nobody may be missing.
+after a fault, and before the first round nobody may be missing. ``MaskedMemory`` has what a
+further job of the run needs for that.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Self
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.json_log import JsonLog
 from fedminmax.network.secure.fixed_point import FailedSitesError, Layout
-from fedminmax.network.secure.layouts import (
-    Layouts,
-)
+from fedminmax.network.secure.layouts import Layouts
 from fedminmax.network.secure.masks import digest
 from fedminmax.network.secure.messages import Agreed
 from fedminmax.network.secure.session import Terms
-from fedminmax.network.secure.totals import (
-    MaskedTotal,
-    MaskedTotals,
-    NoTotalError,
-    open_session,
-)
+from fedminmax.network.secure.totals import MaskedTotal, MaskedTotals, NoTotalError, open_session
 from fedminmax.network.server.attendance import Attendance
-from fedminmax.network.server.masked_memory import MaskedMemory
+from fedminmax.network.server.disk import read_record, write_record
 from fedminmax.network.server.sites import Received, RecordT
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import NO_ARGUMENTS, Endpoint, Question
@@ -34,6 +30,8 @@ from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan, SecureAggregatio
 from fedminmax.network.wire.transport import Transport, gather
 
 LOG = logging.getLogger("fedminmax.server")
+MASKED_FILE = "masked.json"
+BEGUN_FILE = "unmasked.jsonl"
 
 
 class MaskedAsking:
@@ -212,3 +210,67 @@ class MaskedAsking:
             for site in self._plan.sites
             if site not in total.sites
         }
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A total that sites have begun to unmask, and the sites that it is of."""
+
+    question: Question
+    sites: tuple[str, ...]
+
+    @property
+    def round(self) -> int:
+        """The round of the question."""
+        return self.question.round
+
+    @classmethod
+    def from_json(cls, entry: Any) -> Self:
+        """Read a line."""
+        return cls(Question(**entry["question"]), tuple(map(str, entry["sites"])))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the total as a line."""
+        return {"question": vars(self.question), "sites": self.sites}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Who is in the run, and the totals of the summaries and of the counts, asked for once."""
+
+    sites: tuple[str, ...] = ()
+    summary: str = ""
+    counts: tuple[float, ...] = ()
+
+
+class MaskedMemory:
+    """The files of one run.
+
+    Sites take masks off a question's total for one set of sites alone. For which sites that has
+    begun grows by a line with every question, and a line is on the disk before masks are taken off.
+
+    Args:
+        folder: where the server keeps this plan's runs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / MASKED_FILE
+        self._log = JsonLog(folder / BEGUN_FILE, Begun)
+        self.kept = read_record(self._path, Kept, "start a new run") or Kept()
+        begun, _ = self._log.read_on(0)
+        self._begun = {entry.question: entry.sites for entry in begun}
+
+    def keep(self, kept: Kept) -> None:
+        """Write down who is in the run, and what was asked for once."""
+        self.kept = kept
+        write_record(self._path, kept)
+
+    def begun(self, topic: Question) -> tuple[str, ...]:
+        """Return the sites that have begun to unmask this question's total; none if none has."""
+        return self._begun.get(topic, ())
+
+    def note_begun(self, topic: Question, sites: tuple[str, ...]) -> None:
+        """Write down that these sites begin to unmask a total."""
+        if self._begun.get(topic) != sites:
+            self._log.add(Begun(topic, sites), sync=True)
+            self._begun[topic] = sites

@@ -17,8 +17,7 @@ from fedminmax.core.messages import Sums, zero_sums
 from fedminmax.core.validation import LossSums
 from fedminmax.data.tables.agree import Grids
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json
-from fedminmax.data.tables.row_lengths import row_lengths
-from fedminmax.data.tables.site_summary import SiteSummary
+from fedminmax.data.tables.site_summary import SiteSummary, row_lengths
 from fedminmax.metrics.sums import ScoreSums
 from fedminmax.network.secure.layouts import (
     Layouts,
@@ -29,9 +28,7 @@ from fedminmax.network.secure.layouts import (
     summary_layout,
     values_layout,
 )
-from fedminmax.network.secure.totals import (
-    MaskedTotal,
-)
+from fedminmax.network.secure.totals import MaskedTotal
 from fedminmax.network.server.agree_values import names_of_all
 from fedminmax.network.server.masked_asking import MaskedAsking
 from fedminmax.network.server.sites import Received, Reply, SentOrder, stage_of

@@ -16,8 +16,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.groups import merged_key
-from fedminmax.metrics.score_rows import by_group, metric_names
-from fedminmax.metrics.sums import ScoreSums, empty_sums
+from fedminmax.metrics.sums import ScoreSums, by_group, empty_sums, metric_names
 from fedminmax.network.secure.layouts import score_shape
 from fedminmax.network.server.agreement import Agreement
 from fedminmax.network.server.sites import Sites

@@ -24,9 +24,9 @@ from fedminmax.network.server.replies import CheckedSums, ReplyChecker
 from fedminmax.network.server.sites import SentOrder, Sites
 from fedminmax.network.wire.checks import too_large
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.pairs import Pairs
-from fedminmax.training.per_site import NOTHING, add_up
+from fedminmax.network.wire.grids import Pairs
 from fedminmax.training.protocol import Replies
+from fedminmax.training.replies import NOTHING, add_up
 
 SECONDS_BETWEEN_TRIES = 5.0
 # A site may fail now and then, but honest replies never exceed limits that hold for every table.

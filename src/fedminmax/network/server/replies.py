@@ -12,12 +12,7 @@ from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agreement import Agreement
 from fedminmax.network.server.sites import Reply, SentOrder
-from fedminmax.network.wire.checks import (
-    ReportedLosses,
-    StepLength,
-    check_reply,
-    check_validation,
-)
+from fedminmax.network.wire.checks import ReportedLosses, StepLength, check_reply, check_validation
 from fedminmax.network.wire.codec import RefusedError, check_finite
 from fedminmax.network.wire.plan import ALL_SITES
 from fedminmax.training.private import completed, step_size_of

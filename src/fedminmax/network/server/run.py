@@ -6,6 +6,7 @@ Called again with the same folder it resumes, so a lost job can simply be submit
 import logging
 import math
 import shutil
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,12 @@ from torch import Tensor
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.json_log import JsonLog
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.method import lets_sites_keep
+from fedminmax.network.server import disk
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import Agreement
-from fedminmax.network.server.disk import (
-    CLAIM_FILE,
-    MAX_REASON,
-    cannot_save,
-    check_space_for_copy,
-    read_record,
-    reserve_space,
-    run_lock,
-    write_record,
-)
 from fedminmax.network.server.log import read_last_rounds, with_notes
 from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.measure import measure, read_tensors, write_measured, write_tensors
@@ -46,7 +39,6 @@ from fedminmax.training.checkpoint import checkpoint_paths
 from fedminmax.training.progress import Progress, answer_of, members_of
 from fedminmax.training.resume import resume_run
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
-from fedminmax.training.train import Round
 
 OUTCOME_FILE = "outcome.json"
 MEMBERS_FILE = "members.safetensors"
@@ -96,29 +88,30 @@ class ValidationResult:
 def run_plan(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
     """Do all runs of the plan; how it ended is also written to the folder, if it can be."""
     try:
-        with run_lock(folder):
+        with disk.run_lock(folder):
             outcome = _ended(plan, transport, folder)
             write_outcome(folder, outcome)
     except OSError as failed:
-        outcome = Outcome(cannot_save(failed))
+        outcome = Outcome(disk.cannot_save(failed))
     return outcome
 
 
 def _ended(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
     (folder / OUTCOME_FILE).unlink(missing_ok=True)
     try:
-        with reserve_space(folder):
+        with disk.reserve_space(folder):
             return _run_all(plan, transport, folder)
     except (InputError, DivergedError, TooFewSitesError) as stopped:
         return Outcome(str(stopped))
     except OSError as failed:
-        return Outcome(cannot_save(failed))
+        return Outcome(disk.cannot_save(failed))
     except (ArithmeticError, ValueError, TypeError, LookupError, RuntimeError) as unexpected:
         # A repeated job would end in the same way, so the error is reported instead.
         logging.getLogger("fedminmax.server").exception("the run ended")
         return Outcome(
             f"the server stopped at an error that it did not expect ({type(unexpected).__name__}: "
-            f"{str(unexpected)[:MAX_REASON]}); its log has more, and everything before is saved"
+            f"{str(unexpected)[: disk.MAX_REASON]}); its log has more, and everything before is "
+            "saved"
         )
 
 
@@ -132,16 +125,16 @@ def publish_results(folder: Path, outcome: Outcome, results: Path) -> Outcome:
     _, previous = checkpoint_paths(folder)
     try:
         for path in sorted(folder.rglob(wanted)):
-            if path.is_file() and path.name not in (CLAIM_FILE, previous.name):
+            if path.is_file() and path.name not in (disk.CLAIM_FILE, previous.name):
                 copied = results / path.relative_to(folder)
                 copied.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copied)
         write_outcome(results, outcome)
-        check_space_for_copy(results)
+        disk.check_space_for_copy(results)
     except OSError as failed:
         shutil.rmtree(results, ignore_errors=True)
         if outcome.error is None:
-            outcome = Outcome(cannot_save(failed))
+            outcome = Outcome(disk.cannot_save(failed))
         write_outcome(results, outcome)
     return outcome
 
@@ -174,7 +167,7 @@ def run_folder(folder: Path, plan: NetworkPlan, number: int) -> Path:
 
 def read_outcome(folder: Path) -> Outcome | None:
     """Read how the job ended; None if it has not."""
-    return read_record(folder / OUTCOME_FILE, Outcome, ADVICE)
+    return disk.read_record(folder / OUTCOME_FILE, Outcome, ADVICE)
 
 
 def read_members(folder: Path) -> Tensor:
@@ -191,12 +184,12 @@ def read_alternative_model(folder: Path) -> Tensor:
 
 def read_validation(folder: Path) -> ValidationResult | None:
     """Read a finished run's validation result; None without validation rows."""
-    return read_record(folder / VALIDATION_FILE, ValidationResult, ADVICE)
+    return disk.read_record(folder / VALIDATION_FILE, ValidationResult, ADVICE)
 
 
 def read_proof(folder: Path) -> ProofResult | None:
     """Read what was proved after a finished run; None if it was not requested."""
-    return read_record(folder / PROOF_FILE, ProofResult, ADVICE)
+    return disk.read_record(folder / PROOF_FILE, ProofResult, ADVICE)
 
 
 def _prove(agreement: Agreement, sites: Sites, folder: Path) -> None:
@@ -212,17 +205,13 @@ def _prove(agreement: Agreement, sites: Sites, folder: Path) -> None:
     except IncompleteError as incomplete:
         away = "; ".join(federation.take_notes().refused.values())
         result = ProofResult(None, f"{incomplete} ({away})")
-    write_record(folder / PROOF_FILE, result)
+    disk.write_record(folder / PROOF_FILE, result)
 
 
 def _run(agreement: Agreement, sites: Sites, number: int, folder: Path) -> None:
     plan, planned = agreement.plan, agreement.plan.runs[number]
     method = planned.build()
     federation = RemoteFederation(agreement, sites, number, folder.parent / NOTICE_FILE)
-
-    def annotate(done: Round[Any], record: RoundRecord) -> RoundRecord:
-        return with_notes(record, done, plan, federation.take_notes())
-
     # Sites take the masks off a round for one set of sites alone, so that no round should be asked
     # again without need. What sites keep to themselves they keep for a few rounds only.
     save_always = plan.secure_aggregation is not None or lets_sites_keep(method)
@@ -237,9 +226,12 @@ def _run(agreement: Agreement, sites: Sites, number: int, folder: Path) -> None:
         needs_patience=planned.needs_patience,
         saving_share=math.inf if save_always else SAVING_SHARE,
         unit=agreement.encoding.risk_unit,
-        annotate=annotate,
     )
-    *_, last = training
+    log = JsonLog(folder / ROUNDS_FILE, RoundRecord)
+    with closing(training):
+        for last in training:
+            if last.done is not None and last.record is not None:
+                log.add(with_notes(last.record, last.done, plan, federation.take_notes()))
     if last.progress is not None:
         _write_answer(folder, last.progress, planned.iterate or method.output, federation)
 
@@ -259,7 +251,7 @@ def _write_answer(
         measured = best.chosen.is_measured
         chosen, latest = (best.chosen, best.latest) if measured else (None, None)
         result = ValidationResult(name, rows, chosen, latest)
-        write_record(folder / VALIDATION_FILE, result)
+        disk.write_record(folder / VALIDATION_FILE, result)
     write_tensors(
         folder / MEMBERS_FILE,
         {name: tensor.cpu().contiguous() for name, tensor in tensors.items()},
@@ -268,4 +260,4 @@ def _write_answer(
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:
     """Write how the job ended."""
-    write_record(folder / OUTCOME_FILE, outcome)
+    disk.write_record(folder / OUTCOME_FILE, outcome)

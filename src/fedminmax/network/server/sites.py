@@ -23,21 +23,10 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.metrics.sums import ScoreSums
 from fedminmax.network.secure.layouts import score_shape
 from fedminmax.network.server.attendance import Attendance
+from fedminmax.network.wire import messages
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.endpoints import NO_ARGUMENTS, Endpoint
-from fedminmax.network.wire.grids import grids_to_bytes
-from fedminmax.network.wire.messages import (
-    counts_from_bytes,
-    curvature_from_bytes,
-    losses_from_bytes,
-    max_reply_bytes,
-    models_to_bytes,
-    order_to_bytes,
-    score_sums_from_bytes,
-    sums_from_bytes,
-    vector_to_bytes,
-)
-from fedminmax.network.wire.pairs import Pairs, pairs_to_bytes
+from fedminmax.network.wire.grids import Pairs, grids_to_bytes, pairs_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.summary import summary_from_bytes
 from fedminmax.network.wire.transport import Transport, gather
@@ -106,7 +95,7 @@ class SentOrder:
     @cached_property
     def message(self) -> bytes:
         """The order as it is sent; the same for all tries at a round."""
-        return order_to_bytes(self.order)
+        return messages.order_to_bytes(self.order)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -130,7 +119,7 @@ class SentOrder:
 
 def stage_of(encoding: Encoding, start: Tensor | None) -> dict[str, object]:
     """Return what sites get besides an encoding: its stage, and where an additive model starts."""
-    begin = {} if start is None else {"start": vector_to_bytes(start)}
+    begin = {} if start is None else {"start": messages.vector_to_bytes(start)}
     return {"stage": encoding.stage, **begin}
 
 
@@ -230,7 +219,7 @@ class PlainSites:
 
         def read(message: object, site: str) -> Tensor:
             length = COUNTS_PER_COLUMN * len(schema.open_columns)
-            counts = counts_from_bytes(message, length, site)
+            counts = messages.counts_from_bytes(message, length, site)
             check_counts(counts, schema, most, site)
             return counts
 
@@ -267,7 +256,7 @@ class PlainSites:
             senders,
             Endpoint.COUNT_CELLS,
             {"grids": grids_to_bytes(grids), "stage": len(grids[0].splits)},
-            lambda message, site: counts_from_bytes(message, numbers, site),
+            lambda message, site: messages.counts_from_bytes(message, numbers, site),
         )
 
     def encode(
@@ -279,7 +268,7 @@ class PlainSites:
             senders,
             Endpoint.ENCODE,
             {"encoding": encoding_as_json(encoding).encode(), **stage_of(encoding, start)},
-            lambda message, site: counts_from_bytes(message, numbers, site),
+            lambda message, site: messages.counts_from_bytes(message, numbers, site),
         )
 
     def curvature(self, directions: Tensor, senders: Sequence[str]) -> Received[Tensor]:
@@ -288,8 +277,8 @@ class PlainSites:
         return self._ask_all(
             senders,
             Endpoint.CURVATURE,
-            {"directions": vector_to_bytes(directions.flatten())},
-            lambda message, site: curvature_from_bytes(message, length, site).reshape_as(
+            {"directions": messages.vector_to_bytes(directions.flatten())},
+            lambda message, site: messages.curvature_from_bytes(message, length, site).reshape_as(
                 directions
             ),
         )
@@ -311,7 +300,7 @@ class PlainSites:
         asked = [site for site in senders if site not in gone]
         if not asked:
             return Received({}, failures)
-        limit = max_reply_bytes(sent.method, sent.order.parameters, sent.census)
+        limit = messages.max_reply_bytes(sent.method, sent.order.parameters, sent.census)
         seconds = {site: self._attendance.seconds_for(site) for site in asked}
         started, replies, unreadable = time.monotonic(), {}, {}
         for answer in self._transport(asked, sent.endpoint, sent.payload, seconds):
@@ -324,7 +313,7 @@ class PlainSites:
             self._attendance.came(site, time.monotonic() - started)
             try:
                 content = checked_bytes(answer.message, limit, site)
-                sums, took = sums_from_bytes(
+                sums, took = messages.sums_from_bytes(
                     content,
                     sent.order.parameters,
                     groups=sent.census.groups,
@@ -344,7 +333,7 @@ class PlainSites:
             senders,
             Endpoint.VALIDATE,
             sent.payload,
-            lambda message, site: losses_from_bytes(message, groups, site),
+            lambda message, site: messages.losses_from_bytes(message, groups, site),
         )
 
     def measure(
@@ -355,8 +344,8 @@ class PlainSites:
         return self._ask_all(
             senders,
             Endpoint.MEASURE,
-            {"models": models_to_bytes(members)},
-            lambda message, site: score_sums_from_bytes(message, lines, scores, site),
+            {"models": messages.models_to_bytes(members)},
+            lambda message, site: messages.score_sums_from_bytes(message, lines, scores, site),
         )
 
     def _ask_all(

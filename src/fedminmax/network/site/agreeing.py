@@ -20,22 +20,16 @@ from fedminmax.data.tables.encoding import encoding_from_json, longer_lengths
 from fedminmax.methods.method import AnyMethod, lets_sites_keep
 from fedminmax.network.secure.layouts import Layouts, cells_layout, sizes_from_bytes
 from fedminmax.network.secure.messages import Ask, UnmaskAsk
+from fedminmax.network.site import policy
 from fedminmax.network.site.encoded_site import (
     EncodedSite,
     encode_site,
     list_rows,
+    read_smoothing_question,
     reply_to,
     started_at,
 )
 from fedminmax.network.site.journal import Journal
-from fedminmax.network.site.policy import (
-    SiteRows,
-    check_encoding,
-    check_plan,
-    check_stage,
-    limits_of,
-    rows_to_measure,
-)
 from fedminmax.network.site.prepared import (
     Prepared,
     count_values,
@@ -43,10 +37,7 @@ from fedminmax.network.site.prepared import (
     prepared,
     take_values,
 )
-from fedminmax.network.site.privacy import (
-    reading_rules,
-    table_digest,
-)
+from fedminmax.network.site.privacy import reading_rules, table_digest
 from fedminmax.network.site.sender import (
     Asked,
     Credentials,
@@ -56,20 +47,13 @@ from fedminmax.network.site.sender import (
     new_sender,
 )
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.site.smoothing import read_smoothing_question
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.grids import grids_from_bytes
-from fedminmax.network.wire.messages import (
-    vector_from_bytes,
-)
+from fedminmax.network.wire.messages import vector_from_bytes
 from fedminmax.network.wire.plan import digest_of
 from fedminmax.network.wire.plan_checks import MAX_PLAN_BYTES, plan_from_bytes
-from fedminmax.network.wire.sections import (
-    Sections,
-    sections_of_summary,
-    sections_of_sums,
-)
+from fedminmax.network.wire.sections import Sections, sections_of_summary, sections_of_sums
 from fedminmax.network.wire.summary import summary_to_bytes
 
 SERVER = "the server"
@@ -127,10 +111,10 @@ class AgreeingSite:
         if self._prepared is not None and self._prepared.came != came:
             raise RefusedError(f"{SERVER} sent a second plan")
         methods = [] if needs_learning_rate(came.runs) else [run.build() for run in came.runs]
-        check_plan(came, self._settings, self._roster)
+        policy.check_plan(came, self._settings, self._roster)
         content = checked_bytes(plan, MAX_PLAN_BYTES, SERVER)
         data, rules = table_digest(self._settings), reading_rules(self._settings).encode()
-        limits = limits_of(came, self._settings)
+        limits = policy.limits_of(came, self._settings)
         self.journal.begin(came.run, digest_of(came), data, limits, content, rules)
         sender = new_sender(came, content, self._credentials, self.journal)
         self._prepared = prepared(came, self._settings, self._name, self._folder, sender)
@@ -213,7 +197,7 @@ class AgreeingSite:
             raise RefusedError(f"{SERVER} sent grids, which its plan does not have now")
         came = grids_from_bytes(grids, job.plan.schema, self._grids, SERVER)
         question = Question(Endpoint.COUNT_CELLS, round=len(came[0].splits))
-        check_stage(question, stage)
+        policy.check_stage(question, stage)
         self.journal.allow(question, bytes_of(grids))
         self._grids = came
 
@@ -237,15 +221,15 @@ class AgreeingSite:
         content = checked_bytes(encoding, MAX_PLAN_BYTES, SERVER)
         agreed = encoding_from_json(content.decode(errors="replace"), SERVER)
         before = None if self._encoded_site is None else self._encoded_site.encoding
-        check_encoding(agreed, job.plan, before)
+        policy.check_encoding(agreed, job.plan, before)
         told = checked_bytes(sizes, MAX_PLAN_BYTES, SERVER)
         all_sizes = sizes_from_bytes(told, SERVER) if self.is_masked else None
         question = Question(Endpoint.ENCODE, round=agreed.stage)
-        check_stage(question, stage)
+        policy.check_stage(question, stage)
         begin = checked_bytes(start, MAX_PLAN_BYTES, SERVER)
         self.journal.allow(question, content, told, begin)
-        disclosed = rows_to_measure(job.rows.held_out, agreed.group_numbers, self._settings)
-        rows = SiteRows(job.rows.train, disclosed, validation=job.rows.validation)
+        disclosed = policy.rows_to_measure(job.rows.held_out, agreed.group_numbers, self._settings)
+        rows = policy.SiteRows(job.rows.train, disclosed, validation=job.rows.validation)
         list_rows(self._folder, rows, job.plan, self._settings.owner or self._name)
         if all_sizes is None:
             encoded_site = started_at(

@@ -1,6 +1,10 @@
 """A site's rows once they are encoded as at all sites, and the replies computed from them.
 
 What a site keeps to itself from round to round is on its own disk (``SiteState``).
+
+Questions from which an additive model's smoothing and pairs are chosen come after the encoding
+without smoothing and before the one with it. The sums are those of the plain mean fit over all
+records (``training.additive_class``): no more than a round's sums tell.
 """
 
 import hashlib
@@ -15,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedminmax.core.additive.model import codes_with_pairs
 from fedminmax.core.bounds import sum_along
 from fedminmax.core.examples import Examples, check_examples
 from fedminmax.core.files import write_bytes
@@ -29,16 +34,21 @@ from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import EncodedQuantity, Encoding, Scale
 from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.sources import ListedRows, write_held_out
+from fedminmax.methods.look_ahead import FedAvgFast
 from fedminmax.methods.method import AnyMethod, SiteData, lets_sites_keep
 from fedminmax.metrics.row_scores import stacked
-from fedminmax.metrics.score_rows import score_rows
-from fedminmax.metrics.sums import ScoreSums, sum_scores
+from fedminmax.metrics.sums import ScoreSums, score_rows, sum_scores
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.site.policy import SiteRows
-from fedminmax.network.wire.messages import vector_from_bytes, vector_to_bytes
+from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.endpoints import Endpoint, Question
+from fedminmax.network.wire.grids import Pairs, pairs_from_bytes
+from fedminmax.network.wire.messages import order_from_bytes, vector_from_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, digest_of, task_of
-from fedminmax.training.per_site import NOTHING, site_reply
+from fedminmax.training.additive_class import MAX_QUESTIONS
+from fedminmax.training.cell_sums import MEAN_FIT, CellSums
 from fedminmax.training.private import row_limits_of
+from fedminmax.training.replies import NOTHING, site_reply
 
 # Of n rows none is more than sqrt(n) deviations from the mean.
 MAX_DEVIATIONS = 1e6
@@ -256,3 +266,48 @@ def list_rows(folder: Path, rows: SiteRows, plan: NetworkPlan, owner: str) -> No
     if len(held_out) or len(set_aside):
         path = folder / f"held_out-{digest_of(plan)[:16]}.json"
         write_held_out(path, plan.seed, held_out, set_aside)
+
+
+@dataclass(frozen=True, eq=False)
+class SmoothingQuestion:
+    """What is asked, of rows that have the codes of these pairs, too."""
+
+    question: Question
+    order: Order
+    pairs: Pairs
+    site: EncodedSite
+
+    @property
+    def method(self) -> FedAvgFast | CellSums:
+        """Whose sums are asked for."""
+        return CellSums() if self.order.phase else MEAN_FIT
+
+
+def read_smoothing_question(
+    order: object, pairs: object, encoded_site: EncodedSite, sender: str
+) -> SmoothingQuestion:
+    """Read a question; refuse one that the plan does not have, or not at this time."""
+    encoding = encoded_site.encoding
+    if not encoding.is_additive or encoding.stage:
+        raise RefusedError(f"{sender} asks about smoothing, which its plan does not have now")
+    chosen = pairs_from_bytes(pairs, encoding, sender)
+    site = _with_pairs(encoded_site, chosen)
+    came = order_from_bytes(order, site.start, sender)
+    if not 1 <= came.key.round <= MAX_QUESTIONS or came.phase > 1:
+        raise RefusedError(f"{sender} asks for round {came.key.round} of smoothing")
+    question = Question(Endpoint.SMOOTH, round=came.key.round, phase=came.phase)
+    return SmoothingQuestion(question, came, chosen, site)
+
+
+def _with_pairs(encoded_site: EncodedSite, pairs: Pairs) -> EncodedSite:
+    encoding = replace(encoded_site.encoding, pairs=pairs)
+    task, rows = task_of(encoded_site.plan, encoding), encoded_site.data.examples
+    codes = codes_with_pairs(rows.x, pairs)
+    return replace(
+        encoded_site,
+        encoding=encoding,
+        task=task,
+        data=replace(encoded_site.data, examples=replace(rows, x=codes)),
+        workspace=Workspace(task),
+        start=task.initial_parameters,
+    )

@@ -24,7 +24,7 @@ from fedminmax.core.randomness import Purpose
 from fedminmax.core.text import counted
 from fedminmax.data.tables.bins import REFINEMENTS
 from fedminmax.data.tables.codes import check_own_codes
-from fedminmax.data.tables.encoding import Encoding, unsmoothed
+from fedminmax.data.tables.encoding import Encoding, unsmoothed, with_directions
 from fedminmax.data.tables.groups import GroupKey, check_listed, merged_key, sort_groups
 from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.site_summary import summarise
@@ -355,6 +355,8 @@ def check_encoding(came: Encoding, plan: NetworkPlan, before: Encoding | None) -
         raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
     if came.is_additive != plan.model.is_additive:
         raise RefusedError(f"{SERVER} sent an encoding for another kind of model than its plan's")
+    if came != with_directions(came, plan.model.monotone):
+        raise RefusedError(f"{SERVER} sent an encoding with other monotone effects than its plan's")
     if before is not None and (came.stage <= before.stage or unsmoothed(came) != before):
         raise RefusedError(f"{SERVER} sent a second encoding")
 

@@ -18,21 +18,8 @@ from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.ledger import before_and_after, read_ledger
 from fedminmax.core.text import counted, quoted
-from fedminmax.data.tables.agreed_values import (
-    BUCKETS,
-    MINIMUM_ROWS,
-    TABLES,
-    bucket_counts,
-    common_values,
-    with_lists,
-)
-from fedminmax.data.tables.bins import (
-    MAX_BINS,
-    MAX_CATEGORIES,
-    MAX_CODES,
-    PARTS,
-    REFINEMENTS,
-)
+from fedminmax.data.tables import agreed_values
+from fedminmax.data.tables.bins import MAX_BINS, MAX_CATEGORIES, MAX_CODES, PARTS, REFINEMENTS
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
     leak_warnings,
@@ -43,16 +30,7 @@ from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.site_summary import summarise
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
-from fedminmax.network.site.policy import (
-    SiteRows,
-    group_counts,
-    limits_of,
-    planned_questions,
-    read_own_rows,
-    rows_to_measure,
-    small_groups,
-    within_policy,
-)
+from fedminmax.network.site import policy
 from fedminmax.network.site.prepared import completed_rows
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
@@ -191,8 +169,9 @@ def _before(schema: Schema, train: ParsedRows) -> Iterator[str]:
     if from_sites:
         yield (
             f"once, to agree on the categories of {', '.join(from_sites)}: how many training rows "
-            f"have each of {TABLES} x {BUCKETS:,} hashes of a value; then, as text and without "
-            f"masks, which values with at least {MINIMUM_ROWS} rows over all sites occur here "
+            f"have each of {agreed_values.TABLES} x {agreed_values.BUCKETS:,} hashes of a value; "
+            "then, as text and without masks, which values with at least "
+            f"{agreed_values.MINIMUM_ROWS} rows over all sites occur here "
             "(sizes below are with this site's own values)"
         )
     yield f"once: the rows of each of {len(summarise(train, schema).strata)} {reported}"
@@ -238,7 +217,7 @@ def _sums_by_group(
         f"{numbers * BYTES_PER_SUM:,} bytes. The method uses {method.reveals.value}; "
         f"{_who_sees(config)}"
     )
-    few = [key for key, rows in group_counts(train).items() if rows <= columns]
+    few = [key for key, rows in policy.group_counts(train).items() if rows <= columns]
     if few and curvature:
         names = quoted([group_name(key, schema) for key in sort_groups(few, schema)])
         yield (
@@ -307,8 +286,8 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
     fault = privacy_fault(plan)
     if fault is not None:
         raise InputError(f"[privacy]: {fault}; ask the coordinator to correct the configuration")
-    own = read_own_rows(plan, settings, site)
-    small = sort_groups(small_groups(own.train, settings), schema)
+    own = policy.read_own_rows(plan, settings, site)
+    small = sort_groups(policy.small_groups(own.train, settings), schema)
     if small and settings.small_groups is SmallGroups.REFUSE:
         raise InputError(
             f"group '{group_name(small[0], schema)}' has fewer than {settings.suppress_below} rows "
@@ -317,11 +296,11 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
         )
     config, own = _with_own_lists(config, own)
     schema = config.schema
-    rows = within_policy(own, schema, settings)
-    reported, known = group_counts(rows.train), group_counts(own.train)
+    rows = policy.within_policy(own, schema, settings)
+    reported, known = policy.group_counts(rows.train), policy.group_counts(own.train)
     # Groups without a training row here may have some at other sites: they are named as well.
     held_out = rows.held_out
-    measured = group_counts(rows_to_measure(held_out, held_out.group_keys, settings))
+    measured = policy.group_counts(policy.rows_to_measure(held_out, held_out.group_keys, settings))
     return SiteCheck(
         _by_name(reported, schema),
         _by_name({key: count for key, count in known.items() if key not in reported}, schema),
@@ -332,19 +311,23 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
             *leak_warnings([own.train], schema),
             *protected_copy_warnings([own.train], schema),
         ),
-        planned_questions(plan),
-        limits_of(plan, settings).questions,
+        policy.planned_questions(plan),
+        policy.limits_of(plan, settings).questions,
     )
 
 
-def _with_own_lists(config: TableConfig, rows: SiteRows) -> tuple[TableConfig, SiteRows]:
+def _with_own_lists(
+    config: TableConfig, rows: policy.SiteRows
+) -> tuple[TableConfig, policy.SiteRows]:
     """Return both with the lists that this site alone would have, where there are none."""
     features = rows.train.features
     lists = {
-        column: common_values(features, column, bucket_counts(features, column))
+        column: agreed_values.common_values(
+            features, column, agreed_values.bucket_counts(features, column)
+        )
         for column in config.schema.open_columns
     }
-    schema = with_lists(config.schema, lists)
+    schema = agreed_values.with_lists(config.schema, lists)
     return replace(config, schema=schema), completed_rows(rows, schema)
 
 

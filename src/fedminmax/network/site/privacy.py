@@ -29,14 +29,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_secret
 from fedminmax.core.messages import Order, Sums
 from fedminmax.core.noise import Unit
-from fedminmax.core.privacy.ledger import (
-    Spent,
-    before_and_after,
-    held_ledger,
-    line_of,
-    read_ledger,
-    write_line,
-)
+from fedminmax.core.privacy import ledger
 from fedminmax.core.privacy.mechanism import Mechanism
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.secure.layouts import mechanism_of_plan
@@ -130,11 +123,11 @@ class PrivateAnswers:
     def _open(self) -> bytes:
         """Write down what the run spends, once, and return its key."""
         try:
-            with held_ledger(self._spent_path) as entries:
+            with ledger.held_ledger(self._spent_path) as entries:
                 self._check_line(entries)
                 if not _is_in(self._line, entries):
                     write_secret(self._key_path, secrets.token_bytes(KEY_BYTES))
-                    write_line(self._spent_path, entries, self._line)
+                    ledger.write_line(self._spent_path, entries, self._line)
             key = self._key_path.read_bytes()
         except InputError as error:
             raise RefusedError("this site's privacy ledger cannot be used; see its log") from error
@@ -146,7 +139,7 @@ class PrivateAnswers:
             raise RefusedError("this site's key for its noise is damaged; start a new run")
         return key
 
-    def _check_line(self, entries: Sequence[Spent]) -> None:
+    def _check_line(self, entries: Sequence[ledger.Spent]) -> None:
         """Refuse a run that spends too much, or goes on with another plan, sites or rows."""
         if _is_in(self._line, entries):
             before = next(entry for entry in entries if entry.run == self._line.run)
@@ -159,7 +152,7 @@ class PrivateAnswers:
         limit = self._settings.max_epsilon
         if limit is None:
             return
-        before_this, after = before_and_after(entries, self._line)
+        before_this, after = ledger.before_and_after(entries, self._line)
         if after > limit:
             raise RefusedError(
                 f"this site's limit is epsilon {limit:g} for its table: earlier runs spent "
@@ -172,13 +165,13 @@ class PrivateAnswers:
         return f"{terms}, {question}, order {order}, rows {site.rows_digest}"
 
 
-def planned_line(plan: NetworkPlan, settings: SiteSettings) -> Spent:
+def planned_line(plan: NetworkPlan, settings: SiteSettings) -> ledger.Spent:
     """Return what a run of this plan spends at a site, by the site's own accountant."""
     if plan.privacy is None:
         raise RefusedError("the plan promises no privacy")
     terms = repr((digest_of(plan), plan.sites, plan.secure_aggregation, reading_rules(settings)))
     try:
-        return line_of(
+        return ledger.line_of(
             plan.privacy,
             data=table_digest(settings),
             run=plan.run,
@@ -190,10 +183,10 @@ def planned_line(plan: NetworkPlan, settings: SiteSettings) -> Spent:
         raise RefusedError(str(error)) from error
 
 
-def read_own_ledger(path: Path) -> list[Spent]:
+def read_own_ledger(path: Path) -> list[ledger.Spent]:
     """Read a site's ledger; a damaged one stops the site."""
     try:
-        return read_ledger(path)
+        return ledger.read_ledger(path)
     except InputError as error:
         raise RefusedError(
             "this site's privacy ledger is damaged; its administrator has to look"
@@ -213,7 +206,7 @@ def table_digest(settings: SiteSettings) -> str:
     return whole.hexdigest()[:16]
 
 
-def _is_in(line: Spent, entries: Sequence[Spent]) -> bool:
+def _is_in(line: ledger.Spent, entries: Sequence[ledger.Spent]) -> bool:
     return any(entry.run == line.run for entry in entries)
 
 

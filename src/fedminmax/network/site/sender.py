@@ -18,8 +18,7 @@ import numpy as np
 from fedminmax.core.bounds import UNKNOWN_LENGTHS, RowLengths, row_limits_at
 from fedminmax.core.messages import Order, Sums
 from fedminmax.data.tables.encoding import Encoding
-from fedminmax.data.tables.row_lengths import row_lengths
-from fedminmax.data.tables.site_summary import SiteSummary
+from fedminmax.data.tables.site_summary import SiteSummary, row_lengths
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.secure.fixed_point import Layout, Packed, pack, pack_failure
@@ -32,10 +31,7 @@ from fedminmax.network.secure.session import Terms
 from fedminmax.network.site.encoded_site import EncodedSite, encode_site
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import SiteRows
-from fedminmax.network.wire.checks import (
-    check_reply,
-    check_validation,
-)
+from fedminmax.network.wire.checks import check_reply, check_validation
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Question
 from fedminmax.network.wire.messages import sections_to_bytes

@@ -14,23 +14,12 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.network.secure.messages import Ask
 from fedminmax.network.site.agreeing import SERVER, AgreeingSite, bytes_of, content_of
 from fedminmax.network.site.encoded_site import reply_to
-from fedminmax.network.site.policy import (
-    check_models,
-    check_order,
-)
-from fedminmax.network.site.privacy import (
-    check_range,
-)
-from fedminmax.network.site.sender import (
-    Asked,
-    check_before_masking,
-)
+from fedminmax.network.site.policy import check_models, check_order
+from fedminmax.network.site.privacy import check_range
+from fedminmax.network.site.sender import Asked, check_before_masking
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint, Question
-from fedminmax.network.wire.messages import (
-    models_from_bytes,
-    order_from_bytes,
-)
+from fedminmax.network.wire.messages import models_from_bytes, order_from_bytes
 from fedminmax.network.wire.sections import (
     Sections,
     sections_of_losses,

@@ -1,8 +1,9 @@
-"""The grids in which sites count the values of number columns, as they travel, and their limits.
+"""What travels so that sites agree on an additive model: grids of number columns, then pairs.
 
 A grid comes from the server, and cells that are narrower or more than the agreed rule makes could
 single out rows. So a site takes grids of its plan's number columns alone, each a possible one, the
-first of a job as it is and each further one as a refinement of the one before.
+first of a job as it is and each further one as a refinement of the one before. Pairs of columns
+travel with a question before they are chosen.
 """
 
 from dataclasses import replace
@@ -11,11 +12,16 @@ from functools import cache
 from pydantic import TypeAdapter, ValidationError
 
 from fedminmax.config.schema import Kind, Schema
+from fedminmax.core.additive.model import Pair
 from fedminmax.data.tables.agree import Grids
 from fedminmax.data.tables.bins import CELLS_PER_BIN, MAX_CODES
+from fedminmax.data.tables.encoding import Encoding
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
+from fedminmax.training.additive_class import MAX_COLUMNS_OF_PAIRS, MOST_CELLS
 
 MAX_GRIDS_BYTES = 2**25
+MAX_PAIRS_BYTES = 2**24
+Pairs = tuple[Pair, ...]
 
 
 @cache
@@ -50,3 +56,37 @@ def grids_from_bytes(message: object, schema: Schema, before: Grids, sender: str
     ):
         raise RefusedError(f"{sender} sent grids that do not refine those before; refused")
     return grids
+
+
+@cache
+def _adapter_of_pairs() -> TypeAdapter[Pairs]:
+    return TypeAdapter(Pairs)
+
+
+def pairs_to_bytes(pairs: Pairs) -> bytes:
+    """Write pairs as JSON."""
+    return _adapter_of_pairs().dump_json(pairs)
+
+
+def pairs_from_bytes(message: object, encoding: Encoding, sender: str) -> Pairs:
+    """Read pairs of an encoding's columns; refuse finer cells than any that can be chosen."""
+    content = checked_bytes(message, MAX_PAIRS_BYTES, sender)
+    try:
+        pairs = _adapter_of_pairs().validate_json(content)
+    except ValidationError as error:
+        raise RefusedError(f"{sender} did not send pairs; refused") from error
+    sizes = [block.size for block in encoding.blocks]
+    if len(pairs) > MAX_COLUMNS_OF_PAIRS * (MAX_COLUMNS_OF_PAIRS - 1) // 2:
+        raise RefusedError(f"{sender} sent {len(pairs):,} pairs, more than it may try; refused")
+    for pair in pairs:
+        columns = 0 <= pair.first < pair.second < len(sizes)
+        if not columns or not (
+            _are_cells(pair.first_cells, sizes[pair.first])
+            and _are_cells(pair.second_cells, sizes[pair.second])
+        ):
+            raise RefusedError(f"{sender} sent a pair of other columns or cells; refused")
+    return pairs
+
+
+def _are_cells(cells: tuple[int, ...], size: int) -> bool:
+    return len(cells) == size and min(cells) >= 0 and max(cells) < MOST_CELLS

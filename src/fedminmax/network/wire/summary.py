@@ -9,7 +9,7 @@ import sys
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, ValidationError
 
 from fedminmax.config.schema import Schema
 from fedminmax.core.exact_sums import ExactSums
@@ -46,10 +46,9 @@ Exact = Annotated[Fraction, BeforeValidator(_read_fraction), PlainSerializer(_wr
 ColumnSums = tuple[Count, Exact, Exact]
 
 
-class SummaryMessage(BaseModel):
+class SummaryMessage(BaseModel, extra="forbid", frozen=True):
     """A summary as it travels; a stratum is a group, a class and their rows."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     rows: Count
     quantities: dict[str, ColumnSums]
     categories: dict[str, tuple[Count, ...]]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedminmax.core.errors import InputError
-from fedminmax.network.server.masked_memory import BEGUN_FILE, MASKED_FILE, Kept, MaskedMemory
+from fedminmax.network.server.masked_asking import BEGUN_FILE, MASKED_FILE, Kept, MaskedMemory
 from fedminmax.network.wire.endpoints import Endpoint, Question
 
 FIRST = Question(Endpoint.ANSWER, round=1)

@@ -1,4 +1,9 @@
-"""A run between sites leaves what `fedminmax train` leaves: the same files, the same figures."""
+"""A run between sites leaves what `fedminmax train` leaves: the same files, the same figures.
+
+The run folder of a run with masked sums: totals alone, and words that say so.
+
+A run over a network proves what the same run in one process proves, and stops where it does.
+"""
 
 import json
 from pathlib import Path
@@ -9,9 +14,16 @@ import polars as pl
 import pytest
 
 import fedminmax
+from fedminmax.config.overrides import Overrides
+from fedminmax.core.errors import InputError
 from fedminmax.findings.records import Results
+from fedminmax.network.server.run import run_plan
+from fedminmax.network.wire.plan import ALL_SITES
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs import assemble
-from fedminmax.runs.folder import read_results, write_results
+from fedminmax.runs.federation import NETWORK_FOLDER, FederationRun, open_federation_run, plan_of
+from fedminmax.runs.folder import finished_results, read_results, write_results
+from fedminmax.runs.network import collect_network_run
 from tests.cli.hospitals import (
     HOSPITALS,
     draw_patients,
@@ -22,6 +34,7 @@ from tests.cli.hospitals import (
 )
 from tests.cli.in_process import run_here
 from tests.complaints import complaint_of
+from tests.network.masked_problem import FourSites, listed_config
 from tests.network.network_problem import SITES, write_tables
 from tests.runs.network_runs import run_between_sites, run_both_ways
 from tests.training.silent_sites import SilentTransport
@@ -218,3 +231,94 @@ def test_nothing_to_collect_is_a_mistake_in_one_line(config: Path, tmp_path: Pat
     run = run_between_sites(config, tmp_path / "run")
     (run.fetched / "agreement.json").unlink()
     assert "the sites never agreed" in complaint_of(run.collect)
+
+
+def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
+    listed_config(tmp_path)
+    config = tmp_path / "fedminmax.toml"
+    config.write_text(config.read_text() + "[federation]\nsecure_aggregation = true\n")
+    folder = tmp_path / "run"
+    record = FederationRun(
+        "", config, kit=None, sites=SITES, site_rules=SiteRules(round_timeout=0.0)
+    )
+    record = open_federation_run(folder, record)
+    content = record.read_config()
+    plan, fetched = plan_of(record, content), folder / NETWORK_FOLDER / "results"
+    assert run_plan(plan, FourSites(tmp_path), fetched).error is None
+    collect_network_run(fetched, plan, content, folder)
+    census = json.loads((folder / "census.json").read_text())
+    assert census["sites"] == [ALL_SITES]
+    assert len(census["train"]) == 1
+    results = json.loads((folder / "results.json").read_text())
+    assert results["secure_aggregation"] == 3
+    assert [own["site"] for own in results["sites"]] == list(SITES)
+    assert "reach" not in results
+    # Keys and shares of masks travel beside the model: no size that was computed without them.
+    cost = results["cost"]
+    assert cost["bytes_down"] == cost["counted_down"] > 0
+    assert cost["bytes_up"] == cost["counted_up"] > 0
+    words = "the server learns only totals over at least 3 sites"
+    assert any(words in note for note in results["notes"])
+    assert words in (folder / "model_card.md").read_text()
+    run_here("report", folder, "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert words in page
+
+
+@pytest.mark.parametrize(
+    ("change", "sites", "reason"),
+    [
+        (('name = "fedminmax"', 'name = "afl"'), SITES, "'afl' needs each site's own loss"),
+        (("", ""), SITES[:2], "2 sites take part"),
+        (('values = { sex = ["Female", "Male"] }', ""), SITES, "values of 'sex' are not listed"),
+    ],
+)
+def test_what_cannot_be_masked_is_refused_before_anything_starts(
+    change: tuple[str, str], sites: tuple[str, ...], reason: str, tmp_path: Path
+) -> None:
+    listed_config(tmp_path)
+    config = tmp_path / "fedminmax.toml"
+    config.write_text(config.read_text().replace(*change) if change[0] else config.read_text())
+    record = FederationRun(
+        "",
+        config,
+        kit=None,
+        sites=sites,
+        site_rules=SiteRules(),
+        overrides=Overrides(secure_aggregation=True),
+    )
+    with pytest.raises(InputError, match=f"secure_aggregation: .*{reason}"):
+        open_federation_run(tmp_path / "run", record)
+    assert not (tmp_path / "run").exists()
+
+
+def fast_config(folder: Path) -> Path:
+    path = write_tables(folder)
+    words = path.read_text().replace("learning_rate = 0.3", "").replace("rounds = 3", "rounds = 40")
+    words = words.replace('"fedminmax"', '"fedminmax-fast"')
+    model = 'kind = "logistic"\nloss = "cross_entropy"\nridge = 1e-2'
+    path.write_text(words.replace('kind = "logistic"', model))
+    return path
+
+
+def test_the_same_bounds_after_as_many_rounds(tmp_path: Path) -> None:
+    apart, together = map(finished_results, run_both_ways(fast_config(tmp_path)))
+    assert apart.proof is not None
+    assert together.proof is not None
+    assert apart.method.rounds == together.method.rounds < 40
+    assert apart.proof.lower == pytest.approx(together.proof.lower, rel=1e-9)
+    assert apart.proof.upper == pytest.approx(together.proof.upper, rel=1e-9)
+    assert apart.convergence is not None
+    assert apart.convergence.converged
+
+
+def test_the_command_line_says_when_to_stop(tmp_path: Path) -> None:
+    record = FederationRun(
+        "",
+        fast_config(tmp_path),
+        kit=None,
+        sites=SITES,
+        site_rules=SiteRules(),
+        overrides=Overrides(optimality_gap=0.5),
+    )
+    assert record.read_config().method.options["optimality_gap"] == "0.5"
