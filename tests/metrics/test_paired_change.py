@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.stats import norm
 
+from fedminmax.metrics.by_group import BOUNDS
 from fedminmax.metrics.intervals import MIN_ROWS, Bounds, Estimate, Scored, mean_interval
-from fedminmax.metrics.paired_change import paired_change
-from fedminmax.metrics.sums import ScoreSums, sum_scores
+from fedminmax.metrics.paired_change import paired_change, paired_changes
+from fedminmax.metrics.row_scores import FALSE_ALARMS, MISSED, score_classes, stacked
+from fedminmax.metrics.sums import ScoreSums, paired_sums_of, sum_scores
 
 Column = NDArray[np.float64]
 
@@ -116,3 +119,80 @@ def test_a_group_without_rows_has_no_change() -> None:
     assert math.isnan(change.by_group[2].value)
     assert math.isnan(change.by_group[2].low)
     assert change.worst == paired_change(sums_of(AFTER, BEFORE), ERROR).worst
+
+
+def test_a_change_of_misses_is_mcnemars() -> None:
+    """Wald's interval of (b - c) / n from the discordant pairs, at the level of six changes."""
+    draw = np.random.default_rng(1)
+    rows = 40_000
+    sick = draw.random(rows) < 0.3
+    hard = draw.random(rows)
+    before = np.where(sick, hard > 0.44, hard > 0.93)
+    after = np.where(sick, (hard > 0.5) | (draw.random(rows) < 0.02), before)
+    scores = [
+        score_classes(sick, y_pred=chosen, classes=[False, True]) for chosen in (after, before)
+    ]
+    table = torch.from_numpy(np.concatenate([stacked(one) for one in scores], axis=1))
+    sums = sum_scores(table, torch.zeros(rows, dtype=torch.int64), 1)
+    pairs = paired_sums_of(tuple(scores[0]), sums)
+    assert set(pairs) == {"accuracy", FALSE_ALARMS, MISSED}
+    found = paired_changes(pairs, BOUNDS)
+    # Three metrics, of one group and of all rows.
+    assert found.comparisons == 6
+    people, lost = int(sick.sum()), int((sick & before & ~after).sum())
+    won = int((sick & ~before & after).sum())
+    share = (lost - won) / people
+    error = math.sqrt(lost + won - (lost - won) ** 2 / people) / people
+    half = norm.ppf(1 - 0.05 / 6 / 2) * error
+    misses = found.metrics[MISSED].by_group[0]
+    assert misses.value == pytest.approx(share)
+    assert misses.low == pytest.approx(share - half, abs=0.05 * half)
+    assert misses.high == pytest.approx(share + half, abs=0.05 * half)
+    # No false alarm changed: nothing but the rows that were not drawn is uncertain.
+    alarms = found.metrics[FALSE_ALARMS].by_group[0]
+    assert alarms.value == 0.0
+    assert -7.0 / (rows - people) < alarms.low < 0.0 < alarms.high < 7.0 / (rows - people)
+
+
+def drawn(draw: np.random.Generator, rows: int, worse: float, better: float) -> ScoreSums:
+    """Twenty groups of so many rows, of which these shares are wrong with one model alone."""
+    shares = [worse, better, 1.0 - worse - better]
+    one, other, _ = torch.from_numpy(draw.multinomial(rows, shares, size=20)).double().T
+    totals = torch.stack([one, other], dim=1)
+    return ScoreSums(torch.full((20,), rows), totals, torch.diag_embed(totals))
+
+
+@pytest.mark.parametrize(
+    ("positives", "missed", "alarms"),
+    [(60, (0.05, 0.0), (0.0, 0.03)), (50, (0.1, 0.0), (0.0, 0.1)), (300, (0.1, 0.1), (0.05, 0.05))],
+)
+def test_all_intervals_hold_at_once(
+    positives: int, missed: tuple[float, float], alarms: tuple[float, float]
+) -> None:
+    """Of 20 groups and two kinds of mistakes, rare ones that change one way, or both ways alike."""
+    draw, tables, held = np.random.default_rng(2), 300, 0
+    true = {MISSED: missed[0] - missed[1], FALSE_ALARMS: alarms[0] - alarms[1]}
+    for _ in range(tables):
+        pairs = {
+            MISSED: drawn(draw, positives, *missed),
+            FALSE_ALARMS: drawn(draw, 300, *alarms),
+        }
+        found = paired_changes(pairs, BOUNDS)
+        assert found.comparisons == 42
+        held += all(
+            own.low <= true[name] <= own.high
+            for name, change in found.metrics.items()
+            for own in (*change.by_group, change.overall)
+        )
+    # Three standard errors of a share of 0.95 over so many tables.
+    assert held / tables >= 0.95 - 3 * math.sqrt(0.0475 / tables)
+
+
+def test_only_what_has_enough_rows_is_compared() -> None:
+    """Three groups of 60, 49 and 60 rows, the last too small in training: one, and all rows."""
+    group = np.repeat([0, 1, 2], [60, MIN_ROWS - 1, 60])
+    pairs = {"accuracy": sums_of(np.ones(169), np.zeros(169), group, 3)}
+    alone = paired_changes(pairs, BOUNDS, small=(2,))
+    assert alone.comparisons == 2
+    each = paired_change(pairs["accuracy"], BOUNDS["accuracy"], 0.975, small=(2,))
+    assert alone.metrics["accuracy"].by_group == each.by_group

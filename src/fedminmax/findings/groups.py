@@ -15,8 +15,6 @@ from fedminmax.findings.changes import Change, change_between, changes_of, measu
 from fedminmax.findings.convergence import no_gain_yet
 from fedminmax.findings.records import RISK, Interval, Measured, Results
 from fedminmax.findings.text import (
-    FALSE_ALARMS,
-    MISSED,
     TOO_FEW,
     capitalised,
     decimals_of,
@@ -27,6 +25,7 @@ from fedminmax.findings.text import (
     span,
 )
 from fedminmax.metrics.intervals import MIN_ROWS
+from fedminmax.metrics.row_scores import FALSE_ALARMS, MISSED
 
 ACCURACY, ERROR = "accuracy", "absolute_error"
 PEOPLE, PERCENT = 1000.0, 100.0

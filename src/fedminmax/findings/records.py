@@ -128,10 +128,16 @@ class ChangeOfMetric(BaseModel, frozen=True):
 
 
 class ChangeOfRun(BaseModel, frozen=True):
-    """The method's change from the baseline, measured row by row."""
+    """The method's change from the baseline, measured row by row.
+
+    The intervals of all ``comparisons`` (groups with enough rows, and all rows, times metrics) hold
+    at once with this confidence. A group's rows are those that a metric is about: misses, those of
+    the positive class.
+    """
 
     baseline: BaselineOfChange
     confidence: Confidence = CONFIDENCE
+    comparisons: Count = 1
     min_rows: Count
     metrics: dict[str, ChangeOfMetric]
 

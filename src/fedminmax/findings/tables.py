@@ -7,8 +7,6 @@ from fedminmax.findings.changes import EVERYONE, Change, changes_of
 from fedminmax.findings.groups import PERCENT, kinds_of_mistakes
 from fedminmax.findings.records import Interval, Measured, Metric, Results
 from fedminmax.findings.text import (
-    FALSE_ALARMS,
-    MISSED,
     NOTHING,
     TOO_FEW,
     capitalised,
@@ -20,6 +18,7 @@ from fedminmax.findings.text import (
     risk_name,
     span,
 )
+from fedminmax.metrics.row_scores import FALSE_ALARMS, MISSED
 
 DIFFERENCE = "highest minus lowest group"
 

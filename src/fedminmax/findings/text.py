@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from fedminmax.core.text import listed
 from fedminmax.findings.records import RISK, Interval, Measured, Results
+from fedminmax.metrics.row_scores import FALSE_ALARMS, MISSED
 
 MINUS = "\N{MINUS SIGN}"
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
@@ -30,7 +31,6 @@ MEANINGS = {
     "regression": "the squared difference between prediction and truth, on average over records, "
     "in the target's unit squared: large errors count more than small ones",
 }
-MISSED, FALSE_ALARMS = "false_negative_rate", "false_positive_rate"
 OF_A_CLASS = ("selection_rate", FALSE_ALARMS, MISSED, "calibration")
 
 

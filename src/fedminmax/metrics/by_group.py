@@ -29,6 +29,7 @@ from fedminmax.metrics.intervals import (
     Bounds,
     Estimate,
     Scored,
+    at_once,
     gap_of_means,
     has_worst,
     highest_mean,
@@ -122,7 +123,7 @@ def metric_by_group(
     worst_group = _worst({name: found[name] for name in judged}, direction)
     worst = None
     if worst_group is not None and direction is Worst.FARTHEST:
-        strict = 1.0 - (1.0 - confidence) / len(judged)
+        strict = at_once(confidence, len(judged))
         worst = mean_interval(groups[worst_group], bounds, strict)
     elif worst_group is not None:
         chosen = highest_mean if direction is Worst.HIGHEST else lowest_mean
@@ -233,7 +234,7 @@ def group_metrics_as_markdown(found: GroupMetrics) -> str:
     | a | 57 | 1.000 (0.948 to 1.000) |
     | b | 62 | 0.500 (0.365 to 0.635) * |
     | all | 120 | 0.742 (0.656 to 0.823) |
-    | difference |  | 0.500 (0.336 to 0.635) |
+    | difference |  | 0.500 (0.330 to 0.635) |
     | few | 1 | 1.000 (0.000 to 1.000) |
     """
     metrics = found.metrics.values()

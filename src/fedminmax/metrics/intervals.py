@@ -5,7 +5,9 @@ end it has the highest possible score, for the lower end the lowest. Without it,
 would have an interval of width 0, although other rows may just not have been drawn; with it, the
 interval of n rows that all have the lowest possible score extends to about 3 / n of the range, the
 "rule of three" for proportions (Hanley and Lippman-Hand, JAMA 1983). The artificial row matters
-less with more rows: the interval approaches the plain one.
+less with more rows: the interval approaches the plain one. A confidence of more than 95 %, as of
+many intervals that are to hold at once, needs more of them, (z / 1.96)^2 with the normal quantile
+z: where only rare rows have another score, one alone is too few far out in the tails.
 
 If a score has no bound, as a squared error has none above, no interval holds for every
 distribution, however many rows there are (Bahadur and Savage, Annals of Mathematical Statistics
@@ -117,13 +119,13 @@ def mean_interval(scored: Scored, bounds: Bounds, confidence: float = CONFIDENCE
         return Estimate(mean, bounds.lower, bounds.upper)
     spread = max(0.0, scored.squares - scored.total * mean)
     farthest = math.sqrt(spread / (rows - 1)) * min(math.sqrt(rows - 1), MAX_DEVIATIONS)
-    quantile = _student_quantile(rows - 1, confidence)
+    quantile, added = _student_quantile(rows - 1, confidence), _artificial_rows(confidence)
 
     def reach(bound: float) -> float:
         """Return how far the interval goes from the mean towards a bound."""
         distance = abs(bound - mean) if math.isfinite(bound) else farthest
-        variance = (spread + distance**2 * rows / (rows + 1)) / rows
-        return distance / (rows + 1) + quantile * math.sqrt(variance / (rows + 1))
+        variance = (spread + added * distance**2 * rows / (rows + added)) / (rows + added - 1)
+        return (added * distance) / (rows + added) + quantile * math.sqrt(variance / (rows + added))
 
     return Estimate(
         mean,
@@ -168,7 +170,7 @@ def highest_mean(
     True
     """
     means = [own.mean for own in groups]
-    strict = 1.0 - (1.0 - confidence) / len(groups)
+    strict = at_once(confidence, len(groups))
     return Estimate(
         max(means),
         max(mean_interval(own, bounds, strict).low for own in groups),
@@ -189,8 +191,7 @@ def gap_of_means(
     groups: Sequence[Scored], bounds: Bounds, confidence: float = CONFIDENCE
 ) -> Estimate:
     """Return the highest mean minus the lowest; the lower end is 0 if all may be equal."""
-    pairs = len(groups) * (len(groups) - 1)
-    strict = 1.0 - (1.0 - confidence) / pairs
+    strict = at_once(confidence, len(groups) * (len(groups) - 1))
     sure, plain = (
         [mean_interval(own, bounds, level) for own in groups] for level in (strict, confidence)
     )
@@ -200,6 +201,22 @@ def gap_of_means(
         max(0.0, *(difference(one, other).low for one, other in permutations(sure, 2))),
         max(difference(one, other).high for one, other in permutations(plain, 2)),
     )
+
+
+def at_once(confidence: float, intervals: int) -> float:
+    """Return the confidence of each of several intervals that are to hold at once (Bonferroni).
+
+    >>> round(at_once(0.95, 10), 6), at_once(0.95, 0)
+    (0.995, 0.95)
+    """
+    return 1.0 - (1.0 - confidence) / max(1, intervals)
+
+
+@cache
+def _artificial_rows(confidence: float) -> float:
+    from scipy.special import ndtri
+
+    return max(1.0, float(ndtri((1.0 + confidence) / 2.0) / ndtri((1.0 + CONFIDENCE) / 2.0)) ** 2)
 
 
 @cache

@@ -3,9 +3,17 @@
 Each row has a difference, after minus before, in which the difficulty that a row has for both
 models cancels. Its interval is that of a mean (see ``intervals``). Sums are sufficient, since sum
 (a - b)^2 = sum a^2 - 2 sum a b + sum b^2: they may come from rows in this process or from sites.
+
+A rate is about some rows only, such as misses among those of the positive class. The true classes
+are the same for both models, so its change is paired likewise: with b rows that only the second
+model misses and c that only the first one does, of n, it is (b - c) / n (McNemar, Psychometrika
+1947).
+
+Whoever looks at many changes finds some that are large by chance. ``paired_changes`` gives all of
+them intervals that hold at once (Bonferroni).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -26,6 +34,35 @@ class PairedChange:
     by_group: tuple[intervals.Estimate, ...]
     overall: intervals.Estimate
     worst: intervals.Estimate
+
+
+@dataclass(frozen=True)
+class PairedChanges:
+    """The changes by metric, whose intervals all hold at once, and how many changes these are."""
+
+    metrics: dict[str, PairedChange]
+    comparisons: int
+
+
+def paired_changes(
+    pairs: Mapping[str, ScoreSums],
+    bounds: Mapping[str, intervals.Bounds],
+    confidence: float = intervals.CONFIDENCE,
+    small: Collection[int] = (),
+) -> PairedChanges:
+    """Return the changes of these metrics, by group and over all rows.
+
+    Compared are groups with enough rows of the metric that are not too ``small`` in training, and
+    all rows.
+    """
+    compared = 0
+    for sums in pairs.values():
+        rows: list[int] = sums.counts.tolist()
+        lines = [own for group, own in enumerate(rows) if group not in small]
+        compared += sum(own >= intervals.MIN_ROWS for own in (*lines, sum(rows)))
+    each = intervals.at_once(confidence, compared)
+    metrics = {name: paired_change(sums, bounds[name], each, small) for name, sums in pairs.items()}
+    return PairedChanges(metrics, compared)
 
 
 def paired_change(

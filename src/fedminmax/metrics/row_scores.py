@@ -23,8 +23,10 @@ from fedminmax.core.errors import InputError
 Column = NDArray[np.float64]
 # The metrics' names of the training risks.
 RISKS = ("brier_risk", "squared_error")
-# Metrics whose change from a baseline is measured row by row; every row counts in them.
-PAIRED = (*RISKS, "accuracy", "absolute_error")
+# Kinds of mistakes of two classes, among the rows that are of the positive class or not.
+MISSED, FALSE_ALARMS = "false_negative_rate", "false_positive_rate"
+# Metrics whose change from a baseline is measured row by row.
+PAIRED = (*RISKS, "accuracy", "absolute_error", MISSED, FALSE_ALARMS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +106,8 @@ def score_classes(
 
 def _rates(true: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> dict[str, RowScore]:
     return _means(selection_rate=chosen.astype(float)) | {
-        "false_positive_rate": RowScore((chosen & ~true).astype(float), (~true).astype(float)),
-        "false_negative_rate": RowScore((~chosen & true).astype(float), true.astype(float)),
+        FALSE_ALARMS: RowScore((chosen & ~true).astype(float), (~true).astype(float)),
+        MISSED: RowScore((~chosen & true).astype(float), true.astype(float)),
     }
 
 

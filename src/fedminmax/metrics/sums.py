@@ -125,13 +125,18 @@ def metrics_from_sums(
 
 
 def paired_sums_of(names: Sequence[str], sums: ScoreSums) -> dict[str, ScoreSums]:
-    """Return the first two models' score sums, side by side, by metric."""
+    """Return the first two models' score sums, side by side, by metric.
+
+    Each counts the rows that its metric is about, which are the same rows for both models.
+    """
     pairs = {}
     for name in names:
         if name in PAIRED:
             columns = torch.tensor([_column(names, model, name) for model in (0, 1)])
             pairs[name] = ScoreSums(
-                sums.counts, sums.totals[:, columns], sums.products[:, columns][:, :, columns]
+                sums.totals[:, columns[0] + len(names)].round().long().clamp(min=0),
+                sums.totals[:, columns],
+                sums.products[:, columns][:, :, columns],
             )
     return pairs
 

@@ -8,8 +8,9 @@ from fedminmax.data.tables.census import CensusFile
 from fedminmax.findings.convergence import short_verdict
 from fedminmax.findings.records import RISK, Results
 from fedminmax.findings.tables import Table, metrics_table
-from fedminmax.findings.text import FALSE_ALARMS, MISSED, NOTHING
+from fedminmax.findings.text import NOTHING
 from fedminmax.findings.training import risk_with_error
+from fedminmax.metrics.row_scores import FALSE_ALARMS, MISSED
 
 # What a model gets wrong; the risk, which training minimises, comes first.
 MAX_COLUMNS = 4

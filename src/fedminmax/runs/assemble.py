@@ -29,7 +29,7 @@ from fedminmax.findings import records
 from fedminmax.findings.card import render_card
 from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS, NO_ESTIMATE, Estimate
-from fedminmax.metrics.paired_change import paired_change
+from fedminmax.metrics.paired_change import PairedChange, paired_changes
 from fedminmax.metrics.row_scores import RISKS
 from fedminmax.metrics.sums import (
     ScoreSums,
@@ -252,29 +252,29 @@ def _change(
     """Return the change from this baseline, measured row by row on the same test rows."""
     if not bool(sums.counts.any()):
         return None
-    small = saved.small_group_numbers
+    small, pairs = saved.small_group_numbers, paired_sums_of(metric_names(saved.encoding), sums)
+    changes = paired_changes(pairs, BOUNDS, CONFIDENCE, small)
+
+    def of_metric(name: str, change: PairedChange) -> records.ChangeOfMetric:
+        counts = pairs[name].counts.tolist()
+        return records.ChangeOfMetric(
+            overall=interval_of(change.overall, sum(counts)),
+            by_group=tuple(
+                interval_of(estimate, rows, small=number in small)
+                for number, (estimate, rows) in enumerate(zip(change.by_group, counts, strict=True))
+            ),
+            worst=interval_of(change.worst),
+        )
+
     return records.ChangeOfRun(
         baseline=identify(baseline),
         confidence=CONFIDENCE,
+        comparisons=changes.comparisons,
         min_rows=MIN_ROWS,
         metrics={
-            records.RISK if name in RISKS else name: _change_of_metric(name, pair, small)
-            for name, pair in paired_sums_of(metric_names(saved.encoding), sums).items()
+            records.RISK if name in RISKS else name: of_metric(name, change)
+            for name, change in changes.metrics.items()
         },
-    )
-
-
-def _change_of_metric(
-    metric: str, sums: ScoreSums, small: Collection[int]
-) -> records.ChangeOfMetric:
-    change = paired_change(sums, BOUNDS[metric], small=small)
-    return records.ChangeOfMetric(
-        overall=interval_of(change.overall),
-        by_group=tuple(
-            interval_of(estimate, int(sums.counts[number]), small=number in small)
-            for number, estimate in enumerate(change.by_group)
-        ),
-        worst=interval_of(change.worst),
     )
 
 
