@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 # The paper's first table in small; then census data over 40 sites, from a CSV file to the report.
 ADULT := runs/demo-adult
 demo: $(READY)
-	$(BIN)/fedminmax reproduce synthetic --quick --out runs/demo
+	$(BIN)/python -m experiments.paper synthetic --quick --out runs/demo
 	$(BIN)/python scripts/adult_table.py $(ADULT)/adult.csv
 	$(BIN)/fedminmax init $(ADULT)/adult.csv --site-column site --target income --groups sex,race --out $(ADULT)/adult.toml --force
 	$(BIN)/fedminmax train $(ADULT)/adult.toml --out $(ADULT)/run

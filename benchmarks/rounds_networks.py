@@ -16,23 +16,26 @@ import torch
 from benchmarks.ablated_server import AblatedServer
 from benchmarks.rounds_linear import ADULT_ROUND_3000
 from benchmarks.target_rows import SETTINGS, Reached, Target, reach
+from experiments.paper.fashion import fashion_study
+from experiments.paper.fashion_mnist import (
+    find_fashion_mnist,
+    folders_to_search,
+    load_fashion_mnist,
+)
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import linear
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.adult import load_adult
-from fedminmax.data.fashion_mnist import find_fashion_mnist, folders_to_search, load_fashion_mnist
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import LocalMethod
-from fedminmax.studies.config import StudyConfig
-from fedminmax.studies.fashion import fashion_study
-from fedminmax.studies.study import RunPlan, Study, rows_of_sites
-from fedminmax.studies.synthetic import synthetic_study
+from fedminmax.studies.data_sets import synthetic_study
+from fedminmax.studies.study import RunPlan, Study, StudyConfig, rows_of_sites
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round
 
 SITES = 40
 # Worst training risk of Algorithm 1 in round 1,000, by fold:
-# fedminmax reproduce synthetic --model mlp --settings ESG --methods fedminmax
+# python -m experiments.paper synthetic --model mlp --settings ESG --methods fedminmax
 ALGORITHM_1_RISKS = (0.4607143446803093, 0.4493556990424792, 0.4488505887389183)
 FASHION_ROUND_1150 = 0.26
 VARIANTS: dict[str, LocalMethod[Any]] = {
@@ -115,7 +118,7 @@ def _worst_test_group(
 def _fashion(rows: int) -> Study:
     folder = find_fashion_mnist(folders_to_search(None), Path())
     if folder is None:
-        raise SystemExit("FashionMNIST is not on this machine; run: fedminmax fetch fashion-mnist")
+        raise SystemExit("no FashionMNIST here; run: python -m experiments.paper fashion-mnist")
     config = StudyConfig(rows, SITES, model="cnn", widths=(16, 32))
     return fashion_study(config, load_fashion_mnist(folder))
 

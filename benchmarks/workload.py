@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedminmax.cli.study_runs import fashion_mnist
+from experiments.paper.fashion_mnist import GROUP_NAMES, choose_rows, fashion_mnist
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import cnn, mlp
-from fedminmax.data.fashion_mnist import GROUP_NAMES, choose_rows
 from fedminmax.data.partition import partition_equally
 from fedminmax.data.synthetic import draw_synthetic
 from fedminmax.training.simulation import Simulation

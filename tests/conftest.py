@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from tests.data.small_fashion import use_excerpt
+from tests.experiments.small_fashion import use_excerpt
 
 settings.register_profile(
     "fedminmax", deadline=None, derandomize=True, database=None, max_examples=50

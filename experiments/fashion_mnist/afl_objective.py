@@ -16,16 +16,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from experiments.paper.fashion import fashion_study
+from experiments.paper.fashion_mnist import choose_rows, fashion_mnist
 from fedminmax import Iterate, train
-from fedminmax.cli.study_runs import fashion_mnist
 from fedminmax.core.examples import Examples
 from fedminmax.core.losses import brier_loss
-from fedminmax.data.fashion_mnist import choose_rows
 from fedminmax.methods import AFL, AFLFast
-from fedminmax.studies.config import StudyConfig
-from fedminmax.studies.fashion import fashion_study
 from fedminmax.studies.finish import run_folder
-from fedminmax.studies.study import RunPlan, StudyMethod, rows_of_sites
+from fedminmax.studies.study import RunPlan, StudyConfig, StudyMethod, rows_of_sites
 from fedminmax.training.checkpoint import restore
 from fedminmax.training.simulation import Simulation
 

@@ -11,13 +11,17 @@ Without options it is the run in PSG of the table on 6,000 rows.
 import argparse
 from dataclasses import replace
 
+from experiments.paper.fashion import fashion_study
+from experiments.paper.fashion_mnist import (
+    GROUP_NAMES,
+    PIXEL_DEVIATION,
+    PIXEL_MEAN,
+    FashionMnist,
+    fashion_mnist,
+)
 from fedminmax import FedAvg, Iterate, train
-from fedminmax.cli.study_runs import fashion_mnist
 from fedminmax.core.examples import Examples
-from fedminmax.data.fashion_mnist import GROUP_NAMES, PIXEL_DEVIATION, PIXEL_MEAN, FashionMnist
-from fedminmax.studies.config import StudyConfig
-from fedminmax.studies.fashion import fashion_study
-from fedminmax.studies.study import RunPlan
+from fedminmax.studies.study import RunPlan, StudyConfig
 
 
 def with_plain_pixels(rows: Examples) -> Examples:

@@ -24,9 +24,8 @@ from torch import Tensor
 from fedminmax.core.examples import Examples
 from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.data.synthetic import GroupRisks, risks_of_sides
-from fedminmax.studies.config import StudyConfig
-from fedminmax.studies.study import Study
-from fedminmax.studies.synthetic import fold_rows, synthetic_study
+from fedminmax.studies.data_sets import fold_rows, synthetic_study
+from fedminmax.studies.study import Study, StudyConfig
 
 Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 

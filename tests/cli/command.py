@@ -3,21 +3,17 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from tests.cli.in_process import call
+from fedminmax.cli.main import main
+from tests.cli.in_process import call_main
 
 # The runs are tiny: threads inside an operation would only wait for one another.
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
-
-SMALL = [
-    *["--quick", "--rows", "200", "--rounds", "60", "--local-rounds", "2", "--fast-rounds", "3"],
-    *["--sites", "4", "--epochs", "2", "--batch-size", "20", "--model", "mlp"],
-    *["--learning-rate", "0.1"],
-]
 
 
 @dataclass(frozen=True)
@@ -31,10 +27,15 @@ class Done:
 
 def fedminmax(*words: str, cwd: Path) -> Done:
     """Run `fedminmax` with these words, without seconds of imports for each call."""
+    return done_by(main, *words, cwd=cwd)
+
+
+def done_by(program: Callable[[list[str]], int], *words: str, cwd: Path) -> Done:
+    """Run a program's main function with these words."""
     out, err = StringIO(), StringIO()
     with chdir(cwd), redirect_stdout(out), redirect_stderr(err):
         try:
-            code = call(*words)
+            code = call_main(program, *words)
         except SystemExit as exit_:
             code = int(exit_.code or 0)
     return Done(code, out.getvalue(), err.getvalue())
@@ -54,7 +55,11 @@ def command(*words: str) -> list[str]:
 
 def complaint(*words: str, cwd: Path) -> str:
     """Run a command that must be refused: exit code 2, one line, no traceback."""
-    done = fedminmax(*words, cwd=cwd)
+    return one_line(fedminmax(*words, cwd=cwd))
+
+
+def one_line(done: Done) -> str:
+    """Return the one line of a program that refused what it was given."""
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1, done.stderr

@@ -1,6 +1,7 @@
 """Run the command line in this process: no half a second of imports for each call."""
 
 import signal
+from collections.abc import Callable
 
 import pytest
 
@@ -14,9 +15,14 @@ def run_here(*words: object) -> None:
 
 def call(*words: object) -> int:
     """Run a command and return its exit code; the test's own signals stay as they were."""
+    return call_main(main, *words)
+
+
+def call_main(program: Callable[[list[str]], int], *words: object) -> int:
+    """Run a program's main function in the same way."""
     before = signal.getsignal(signal.SIGTERM)
     try:
-        return main([str(word) for word in words])
+        return program([str(word) for word in words])
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -121,26 +121,3 @@ def test_mistakes_are_refused_before_the_first_round(
 ) -> None:
     assert expected in complaint("compare", "synthetic", *words, cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("_fashion_excerpt")
-def test_parity_of_ten_classes_is_refused_before_the_first_round(tmp_path: Path) -> None:
-    words = ["compare", "fashion-mnist", "--rows", "400", "--sites", "20"]
-    assert "two classes" in complaint(*words, "--methods", "fairfed", cwd=tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("_fashion_excerpt")
-def test_all_methods_on_images_leave_out_those_that_cannot_take_part(tmp_path: Path) -> None:
-    words = ["--rows", "100", "--sites", "10", "--rounds", "1", "--local-rounds", "1"]
-    few = ["--fast-rounds", "1", "--epochs", "1", "--channels", "2,2", "--settings", "ESG"]
-    done = fedminmax(
-        "compare", "fashion-mnist", *words, *few, "--methods", "all", "--json", cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
-    methods = {row["method"] for row in content["rows"]}
-    assert {"fedminmax", "fedavg", "drfa", "minimax-fair"} <= methods
-    left_out = {note.split()[0] for note in content["notes"] if "is skipped: " in note}
-    assert left_out == {"fairfed", "fedfb", "fedgft", "fcfl"}
-    assert not methods & left_out

@@ -30,32 +30,3 @@ def test_train_names_its_rounds(
     saved = before[0].count(b"\n")
     run_here(*words, "--rounds", saved + 5)
     assert Path("run/results.json").exists()
-
-
-def test_reproduce_and_its_status_name_a_history(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = Path("here/runs/esg-fedminmax-fold-0")
-    words = [
-        *[
-            "reproduce",
-            "synthetic",
-            "--quick",
-            "--model",
-            "mlp",
-            "--rows",
-            "200",
-            "--rounds",
-            "5000",
-        ],
-        *["--methods", "fedminmax", "--settings", "ESG", "--out", "here"],
-    ]
-    run_here(*words, "--budget", "0.05s")
-    history = run / "rounds.jsonl"
-    assert not (run / "result.json").exists()
-    history.write_bytes(history.read_bytes() + NO_TEXT)
-    before = history.read_bytes()
-    for further in ([], ["--status"]):
-        assert complaint_here(capsys, *words, *further) == f"{history} {ADVICE}"
-    assert history.read_bytes() == before

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from fedminmax.cli.options import channel_pair, duration
+from fedminmax.cli.options import duration
 
 
 @pytest.mark.parametrize(
@@ -18,13 +18,3 @@ def test_durations(word: str, seconds: float) -> None:
 def test_what_is_not_a_duration(word: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         duration(word)
-
-
-def test_channels() -> None:
-    assert channel_pair("16,32") == (16, 32)
-
-
-@pytest.mark.parametrize("word", ["16", "16,0", "16,x", "1,2,3"])
-def test_what_is_not_a_pair_of_channels(word: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError):
-        channel_pair(word)

@@ -39,9 +39,9 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("docs/report.md", "toml"): ("tests/docs/test_blocks.py", "FRAGMENTS"),
     ("docs/sites.md", "sh"): ("tests/integration/test_deployment.py", '"site", "start"'),
     ("docs/watch.md", "sh"): ("tests/integration/test_watch_in_browser.py", "watch"),
-    ("experiments/fashion_mnist/README.md", "sh"): ("tests/cli/test_reproduce_fashion.py", "quick"),
+    ("experiments/fashion_mnist/README.md", "sh"): ("tests/experiments/test_fashion.py", "quick"),
     ("experiments/methods/README.md", "sh"): ("tests/cli/test_compare.py", "compare"),
-    ("experiments/synthetic/README.md", "sh"): ("tests/cli/test_reproduce_synthetic.py", "SMALL"),
+    ("experiments/synthetic/README.md", "sh"): ("tests/experiments/test_synthetic.py", "SMALL"),
 }
 # Commands of the pages that run here which cannot run in a test; their words are checked.
 NOT_RUN = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from experiments.paper.__main__ import build_parser as paper_parser
 from fedminmax.cli.main import build_parser
-from fedminmax.cli.reproduce import SYNTHETIC_METHODS
 from fedminmax.config.checks import check_sections
 from fedminmax.config.messages import validated
 from fedminmax.config.sections import ConfigSections, resolved
@@ -60,6 +60,8 @@ def test_the_commands_of_a_page_have_words_that_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for line in re.findall(r"^    ((?:fedminmax|python -m) .*)$", text, re.MULTILINE):
         _check(line)
+    for span in re.findall(r"`(python -m experiments.paper [^`]*)`", text):
+        _check(re.sub(r"\s+", " ", span))
     for span in re.findall(r"`(fedminmax [^`]*)`", text):
         _check_span(re.sub(r"\s+", " ", span))
 
@@ -109,7 +111,7 @@ def _check(line: str) -> None:
             options = build_parser().parse_args(rest)
             named = getattr(options, "methods", None) or []
             for name in named.split(",") if isinstance(named, str) else named:
-                assert re.split("[:@]", str(name))[0] in {"all", *CARDS, *SYNTHETIC_METHODS}, line
+                assert re.split("[:@]", str(name))[0] in {"all", *CARDS}, line
         case ["pip", "install", what]:
             extras = re.fullmatch(r"fedminmax\[([\w,]+)\]", what)
             assert extras, line
@@ -117,6 +119,8 @@ def _check(line: str) -> None:
         case ["make", target, *_]:
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
             assert re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE), line
+        case ["python", "-m", "experiments.paper", *rest]:
+            paper_parser().parse_args(rest)
         case ["python", "-m", module, *_]:
             assert module in OF_A_RELEASE or find_spec(module), line
         case [program, *_] if program == "sed" or program in OF_A_RELEASE:

@@ -1,8 +1,9 @@
 """A study that takes no time: two groups, a linear model, few rows."""
 
-from fedminmax.studies.config import PaperSettings, StudyConfig
-from fedminmax.studies.study import Length, RunPlan, Selection
-from fedminmax.studies.synthetic import synthetic_plans, synthetic_study
+from experiments.paper.plans import PaperSettings, Selection
+from experiments.paper.synthetic import synthetic_plans
+from fedminmax.studies.data_sets import synthetic_study
+from fedminmax.studies.study import Length, RunPlan, StudyConfig
 
 CONFIG = StudyConfig(rows=80, sites=4, model="sides")
 SETTINGS = PaperSettings(

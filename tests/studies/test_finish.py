@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from experiments.paper.plans import Selection
+from experiments.paper.synthetic import synthetic_methods, synthetic_plans
 from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.runs.folder import claim_run
+from fedminmax.studies.data_sets import synthetic_study
 from fedminmax.studies.finish import (
     Tick,
     finish_runs,
@@ -21,8 +24,7 @@ from fedminmax.studies.finish import (
     seconds_left,
 )
 from fedminmax.studies.scores import RunResult, read_result, read_results
-from fedminmax.studies.study import Length, RunPlan, Selection, Study
-from fedminmax.studies.synthetic import synthetic_methods, synthetic_plans, synthetic_study
+from fedminmax.studies.study import Length, RunPlan, Study
 from fedminmax.training.train import train
 from tests.complaints import complaint_of
 from tests.studies.small_study import CONFIG, PLANS, SETTINGS, STUDY, plans_up_to

@@ -1,23 +1,25 @@
 """`fedminmax compare`: any methods side by side on a built-in data set.
 
-The data sets (synthetic, fashion-mnist, adult) share most options; each has its own defaults.
+The data sets (synthetic, adult) share most options; each has its own defaults.
 """
 
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedminmax.cli.options import (
     Commands,
     NameList,
     add_command,
-    channel_pair,
+    duration,
     positive,
     positive_int,
     whole_number,
 )
-from fedminmax.cli.reproduce import add_folder_options
-from fedminmax.studies.config import StudyConfig
+
+if TYPE_CHECKING:
+    from fedminmax.studies.study import StudyConfig
 
 RESUMABLE = "Interrupt it at any time; run the same command again to continue."
 SETTINGS = ("ESG", "SSG", "PSG", "centralized")
@@ -37,7 +39,7 @@ class Defaults:
     batch_size: int | None = None
 
 
-def _add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -> None:
+def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -> None:
     """Add methods, settings, lengths, rates and folder options."""
     add = parser.add_argument
     add(
@@ -92,6 +94,20 @@ def _add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) 
     add_folder_options(parser, f"runs/compare-{name}")
 
 
+def add_folder_options(parser: argparse.ArgumentParser, folder: str) -> None:
+    """Add the options for the output folder and for how much work one call does."""
+    add = parser.add_argument
+    add("--out", type=Path, metavar="FOLDER", help=f"results and checkpoints ({folder})")
+    add(
+        "--budget",
+        type=duration,
+        metavar="TIME",
+        help="stop at a checkpoint after 90s, 30m, 2h, ...; run it again to continue",
+    )
+    add("--status", action="store_true", help="show finished and remaining runs, and exit")
+    add("--json", action="store_true", help="print machine-readable results alone on stdout")
+
+
 def add_to(commands: Commands) -> None:
     """Add the command and its data sets."""
     compare = add_command(
@@ -105,7 +121,6 @@ def add_to(commands: Commands) -> None:
         dest="data", title="data sets", metavar="DATA", required=True
     )
     _add_synthetic(data_sets)
-    _add_fashion(data_sets)
     _add_adult(data_sets)
 
 
@@ -118,8 +133,8 @@ def _add_synthetic(data_sets: Commands) -> None:
         text=f"Compare methods on the paper's synthetic data. {RESUMABLE}",
         example="compare synthetic --methods fedminmax,fedavg --seeds 3",
     )
-    _add_shared(parser, "synthetic", Defaults(rounds=1000, local_rounds=20))
-    _add_rows(parser)
+    add_shared(parser, "synthetic", Defaults(rounds=1000, local_rounds=20))
+    add_rows(parser)
     parser.add_argument(
         "--model",
         choices=("mlp", "sides"),
@@ -128,22 +143,7 @@ def _add_synthetic(data_sets: Commands) -> None:
     )
 
 
-def _add_fashion(data_sets: Commands) -> None:
-    parser = add_command(
-        data_sets,
-        "fashion-mnist",
-        _run_fashion,
-        short="ten groups of images",
-        text=f"Compare methods on FashionMNIST. {RESUMABLE}",
-        example="compare fashion-mnist --methods fedminmax,fedavg --rounds 100",
-    )
-    _add_shared(parser, "fashion-mnist", Defaults(rounds=1500, local_rounds=40))
-    _add_rows(parser)
-    parser.add_argument("--channels", type=channel_pair, default=(16, 32), metavar="A,B")
-    parser.add_argument("--data-dir", type=Path, metavar="FOLDER", help="where the files are")
-
-
-def _add_rows(parser: argparse.ArgumentParser) -> None:
+def add_rows(parser: argparse.ArgumentParser) -> None:
     """Add the number of training rows, for data sets that are generated or subsampled."""
     rows = 6000
     parser.add_argument(
@@ -153,22 +153,18 @@ def _add_rows(parser: argparse.ArgumentParser) -> None:
 
 def _run_synthetic(options: argparse.Namespace) -> None:
     from fedminmax.cli.comparison import compare
-    from fedminmax.studies.synthetic import synthetic_study
+    from fedminmax.studies.data_sets import synthetic_study
 
     widths = (512, 512, 512, 512) if options.model == "mlp" else ()
-    compare("synthetic", synthetic_study(_config(options, options.model, widths)), options)
+    compare("synthetic", synthetic_study(config_of(options, options.model, widths)), options)
 
 
-def _run_fashion(options: argparse.Namespace) -> None:
-    from fedminmax.cli.comparison import compare
-    from fedminmax.cli.study_runs import fashion_mnist
-    from fedminmax.studies.fashion import fashion_study
+def config_of(
+    options: argparse.Namespace, model: str, widths: tuple[int, ...] = ()
+) -> "StudyConfig":
+    """Return the configuration of a study that the options set."""
+    from fedminmax.studies.study import StudyConfig
 
-    config = _config(options, "cnn", options.channels)
-    compare("fashion-mnist", fashion_study(config, fashion_mnist(options.data_dir)), options)
-
-
-def _config(options: argparse.Namespace, model: str, widths: tuple[int, ...] = ()) -> StudyConfig:
     return StudyConfig(
         options.rows,
         options.sites,
@@ -204,7 +200,7 @@ def _add_adult(data_sets: Commands) -> None:
         f"training rows, a logistic model, groups by sex and race. {RESUMABLE}",
         example="compare adult --quick",
     )
-    _add_shared(parser, "adult", FULL)
+    add_shared(parser, "adult", FULL)
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -227,11 +223,11 @@ def _add_adult(data_sets: Commands) -> None:
 def _run_adult(options: argparse.Namespace) -> None:
     from fedminmax.cli.comparison import compare
     from fedminmax.data.adult import load_adult
-    from fedminmax.studies.adult import adult_study
+    from fedminmax.studies.data_sets import adult_study
 
     data = load_adult(include_protected=options.include_protected)
     usual = QUICK if options.quick else FULL
     options.rows = len(data.train)
     options.rounds = options.rounds or usual.rounds
     options.local_rounds = options.local_rounds or usual.local_rounds
-    compare("adult", adult_study(_config(options, "linear"), data), options)
+    compare("adult", adult_study(config_of(options, "linear"), data), options)

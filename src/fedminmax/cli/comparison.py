@@ -1,22 +1,25 @@
-"""`fedminmax compare`: methods side by side, run by run, resumable at any moment."""
+"""`fedminmax compare`: methods side by side, run by run, resumable at any moment.
+
+The runs of a study have progress bars on the terminal, or a table of their status.
+"""
 
 import argparse
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedminmax import __version__
-from fedminmax.cli.study_runs import Call, print_status, show_ticks
-from fedminmax.cli.terminal import print_table, say, wide_console
+from fedminmax.cli.terminal import display, print_table, say, wide_console
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.messages import Reveals
-from fedminmax.core.text import markdown_table
+from fedminmax.core.text import duration_text, markdown_table
 from fedminmax.findings.convergence import notes_on_convergence
 from fedminmax.methods.catalogue import CARDS, unusable_methods
-from fedminmax.runs.folder import RESULTS_FILE, TABLE_FILE, claim_folder
+from fedminmax.runs.folder import RESULTS_FILE, TABLE_FILE, check_folder, claim_folder
+from fedminmax.studies import finish
 from fedminmax.studies.comparison import (
     HEADERS,
     ComparisonRow,
@@ -25,13 +28,13 @@ from fedminmax.studies.comparison import (
     comparison_as_json,
     comparison_cells,
     comparison_notes,
+    draw_comparison,
     finish_comparison,
     parse_entry,
     plan_comparison,
     read_failures,
     summarise_comparison,
 )
-from fedminmax.studies.figures import draw_comparison
 from fedminmax.studies.scores import read_results
 from fedminmax.studies.study import Length, RunPlan, Study
 
@@ -39,6 +42,16 @@ from fedminmax.studies.study import Length, RunPlan, Study
 ALL = "all"
 # Options that apply to every method that has such a setting.
 COMMON = ("learning_rate", "adversary_rate", "epochs", "batch_size")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an experiment: its folder, time budget, and what to print."""
+
+    folder: Path
+    budget: float | None
+    as_json: bool
+    status_only: bool
 
 
 def compare(data: str, study: Study, options: argparse.Namespace) -> None:
@@ -123,3 +136,80 @@ def _print(rows: Sequence[ComparisonRow], notes: list[str], call: Call, data: st
     folder = call.folder
     names = (RESULTS_FILE, TABLE_FILE, "risks.png", "risks.svg")
     console.print(f"Results: {', '.join(str(folder / name) for name in names)}")
+
+
+def show_ticks(
+    title: str, ticks: Iterable[finish.Tick], plans: Sequence[RunPlan], call: Call
+) -> int:
+    """Advance the runs, with progress bars on the terminal; return how many are left."""
+    costs = [plan.cost for plan in plans]
+    with display(title, sum(costs)) as bars:
+        current = -1
+        for tick in ticks:
+            plan = plans[tick.run]
+            if tick.run != current:
+                current = tick.run
+                bars.start_run(f"{plan.setting} {plan.title}, fold {plan.fold}", plan.rounds)
+            if tick.warning:
+                say(f"warning: {tick.warning}")
+            bars.show_round(tick.round)
+            bars.show_work(sum(costs[: tick.run]) + plan.cost * tick.round / plan.rounds)
+    return sum(not finish.is_finished(plan, finish.run_folder(call.folder, plan)) for plan in plans)
+
+
+def print_status(plans: Sequence[RunPlan], config: Mapping[str, object], call: Call) -> None:
+    """Print which runs are finished and which remain, with an estimate of their time."""
+    check_folder(call.folder, {"version": __version__} | dict(config))
+    statuses = finish.read_status(plans, call.folder)
+    left = [finish.seconds_left(status, statuses) for status in statuses]
+    if call.as_json:
+        rows = [_as_json(status, rest) for status, rest in zip(statuses, left, strict=True)]
+        print(json.dumps({"folder": str(call.folder), "runs": rows}))
+        return
+    console = wide_console()
+    headers = ("Setting", "Method", "Fold", "Round", "of", "Spent", "Left, about")
+    lines = [_cells(status, rest) for status, rest in zip(statuses, left, strict=True)]
+    print_table(console, f"Runs in {call.folder}", headers, lines, names=2)
+    console.print(_summary(statuses, left))
+
+
+def _summary(statuses: list[finish.RunStatus], left: list[float | None]) -> str:
+    finished = sum(status.finished for status in statuses)
+    estimates = [rest for rest in left if rest is not None]
+    total = (
+        duration_text(sum(estimates))
+        if len(estimates) == len(left)
+        else "unknown before the first round"
+    )
+    return f"{finished} of {len(statuses)} runs are finished; time left: {total}."
+
+
+def _cells(status: finish.RunStatus, rest: float | None) -> tuple[str, ...]:
+    plan = status.plan
+    return (
+        plan.setting,
+        plan.title,
+        str(plan.fold),
+        str(status.round),
+        str(plan.rounds),
+        duration_text(status.seconds),
+        "done" if status.finished else _rest(rest),
+    )
+
+
+def _rest(seconds: float | None) -> str:
+    return "?" if seconds is None else duration_text(seconds)
+
+
+def _as_json(status: finish.RunStatus, rest: float | None) -> dict[str, object]:
+    plan = status.plan
+    return {
+        "setting": plan.setting,
+        "method": plan.title,
+        "fold": plan.fold,
+        "round": status.round,
+        "rounds": plan.rounds,
+        "finished": status.finished,
+        "seconds": status.seconds,
+        "seconds_left": rest,
+    }

@@ -15,7 +15,7 @@ USER_MISTAKE = 2
 INTERRUPTED = 130
 # Each has a module of its name in this room, which adds its options and runs it.
 COMMANDS = (
-    *("reproduce", "init", "advise", "report", "train", "watch", "evaluate", "predict", "export"),
+    *("init", "advise", "report", "train", "watch", "evaluate", "predict", "export"),
     *("federation", "site", "compare", "methods"),
 )
 
@@ -54,7 +54,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
             "Train one model across many sites so that it is as good as possible for its "
             "worst-off group, without any row leaving its site."
         ),
-        epilog="example: fedminmax reproduce synthetic --quick",
+        epilog="example: fedminmax compare adult --quick",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
@@ -76,13 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
-    signal.signal(signal.SIGTERM, _interrupt)
-    return _run(options)
+    return run_command(options)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run_command(options: argparse.Namespace) -> int:
+    """Run the command that was parsed and return its exit code; an error is one line."""
     from fedminmax.core.errors import EXTRAS, DivergedError, InputError, install_command
 
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         options.run(options)
         sys.stdout.flush()

@@ -61,14 +61,6 @@ def name_list(text: str) -> list[str]:
     return names
 
 
-def channel_pair(text: str) -> tuple[int, int]:
-    """Parse two positive whole numbers such as 16,32."""
-    parts = text.split(",")
-    if len(parts) != 2:
-        raise argparse.ArgumentTypeError(f"'{text}' is not two numbers such as 16,32")
-    return positive_int(parts[0]), positive_int(parts[1])
-
-
 def positive_int(text: str) -> int:
     """Parse a whole number of at least 1."""
     return _number(text, int, 1, "a whole number of at least 1")

@@ -1,6 +1,5 @@
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.adult import load_adult
-from fedminmax.data.fashion_mnist import load_fashion_mnist
 from fedminmax.data.partition import Setting, partition_by_dirichlet, partition_by_setting
 from fedminmax.data.synthetic import draw_synthetic
 
@@ -9,7 +8,6 @@ __all__ = [
     "TableConfig",
     "draw_synthetic",
     "load_adult",
-    "load_fashion_mnist",
     "partition_by_dirichlet",
     "partition_by_setting",
     "read_config",

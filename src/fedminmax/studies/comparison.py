@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_json
@@ -17,7 +18,7 @@ from fedminmax.core.text import counted
 from fedminmax.data.partition import Setting
 from fedminmax.findings.convergence import marked
 from fedminmax.methods.card import MethodCard
-from fedminmax.studies.config import StudyConfig
+from fedminmax.report.style import new_figure, save_figure
 from fedminmax.studies.finish import Tick, finish_runs, is_finished, run_folder
 from fedminmax.studies.scores import GroupScores, RunResult, Spread, all_converged, spread
 from fedminmax.studies.study import (
@@ -25,11 +26,15 @@ from fedminmax.studies.study import (
     Length,
     RunPlan,
     Study,
+    StudyConfig,
     StudyMethod,
     cost_of,
     validation_share,
 )
 from fedminmax.training.progress import check_reveals, initial_progress
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # What a method can raise: everything except a full disk or an interruption.
 FAILURES = (DivergedError, InputError, RuntimeError, ValueError, ArithmeticError)
@@ -47,6 +52,10 @@ HEADERS = (
     "opportunity difference",
     "model",
 )
+
+
+# They differ in both colour and shape (Okabe and Ito's colours).
+MARKS = {"worst": ("#D55E00", "o"), "mean": ("#000000", "|"), "best": ("#0072B2", "D")}
 
 
 @dataclass(frozen=True)
@@ -315,3 +324,56 @@ def comparison_notes(failures: Sequence[str], seeds: int, missing: int) -> list[
 def comparison_as_json(rows: Sequence[ComparisonRow]) -> list[dict[str, object]]:
     """Return the rows as plain values."""
     return [asdict(row) for row in rows]
+
+
+def draw_comparison(rows: Sequence[ComparisonRow], stem: Path) -> list[Path]:
+    """Draw a panel per setting: a line per method, from its best to its worst group.
+
+    The mean over groups is marked on the line.
+    """
+    settings = list(dict.fromkeys(row.setting for row in rows))
+    methods = list(dict.fromkeys(_name(row) for row in rows))
+    with new_figure(3.0 + 3.2 * len(settings), 1.2 + 0.24 * len(methods)) as figure:
+        axes = figure.subplots(1, len(settings), sharex=True, sharey=True, squeeze=False)[0]
+        for axis, setting in zip(axes, settings, strict=True):
+            for row in rows:
+                if row.setting == setting:
+                    _draw_line(axis, methods.index(_name(row)), row)
+            axis.set_title(setting, fontsize=9)
+            axis.set_xlabel("test Brier risk")
+            axis.grid(visible=True, axis="x", alpha=0.3)
+            axis.spines[["top", "right"]].set_visible(False)
+        axes[0].set_yticks(range(len(methods)), methods, fontsize=7)
+        axes[0].invert_yaxis()
+        handles, labels = axes[0].get_legend_handles_labels()
+        named = dict(zip(labels, handles, strict=True))
+        figure.legend(
+            named.values(),
+            [f"{name} group" if name != "mean" else "mean" for name in named],
+            loc="outside upper center",
+            ncols=3,
+            fontsize=8,
+            frameon=False,
+        )
+        return save_figure(figure, stem)
+
+
+def _name(row: ComparisonRow) -> str:
+    return f"{row.method} (personal)" if row.model == "personal" else row.method
+
+
+def _draw_line(axis: "Axes", place: int, row: ComparisonRow) -> None:
+    axis.plot([row.best.mean, row.worst.mean], [place, place], color="#999999", linewidth=1)
+    for name, (colour, shape) in MARKS.items():
+        value = {"worst": row.worst, "mean": row.mean, "best": row.best}[name]
+        axis.errorbar(
+            [value.mean],
+            [place],
+            xerr=value.deviation,
+            color=colour,
+            marker=shape,
+            markersize=4,
+            linestyle="none",
+            capsize=2,
+            label=name,
+        )

@@ -32,7 +32,7 @@ from fedminmax.studies.scores import (
     write_result,
 )
 from fedminmax.studies.study import RunPlan, Study, papers_iterate
-from fedminmax.training.progress import Progress, answer_of, initial_progress
+from fedminmax.training.progress import Progress, answer_of
 from fedminmax.training.resume import resume_run
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from fedminmax.training.simulation import Simulation
@@ -82,13 +82,6 @@ def is_finished(plan: RunPlan, folder: Path) -> bool:
     return result.gap_left is not None and result.gap_left <= getattr(
         plan.method, "optimality_gap", 0.0
     )
-
-
-def check_runs(study: Study, plans: Sequence[RunPlan]) -> None:
-    """Initialise every kind of run, so that mistakes are found before anything is written."""
-    for plan in plans:
-        if plan.fold == plans[0].fold:
-            initial_progress(study.federation(plan), plan.method)
 
 
 def finish_runs(

@@ -6,7 +6,7 @@ iterate and its cost; a table shows their mean and deviation over folds.
 
 import copy
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean, stdev
@@ -60,37 +60,6 @@ class GroupScores:
     def difference(self) -> float:
         """The highest minus the lowest risk of a group."""
         return self.worst - self.best
-
-
-# Each fast method, and the paper's method with the same objective.
-SAME_OBJECTIVE = {"AFLFast": "AFL", "FedAvgFast": "FedAvg", "FedMinMaxFast": "FedMinMax"}
-
-
-def with_fast_lines(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Insert each fast method after the paper's method with the same objective.
-
-    >>> with_fast_lines([("ESG", "FedMinMax"), ("ESG", "q-FedAvg")])
-    [('ESG', 'FedMinMax'), ('ESG', 'FedMinMaxFast'), ('ESG', 'q-FedAvg')]
-    """
-    fast = {paper: name for name, paper in SAME_OBJECTIVE.items()}
-    return [
-        (setting, name)
-        for setting, method in lines
-        for name in (method, fast.get(method))
-        if name is not None
-    ]
-
-
-def notes_on_fast(methods: Iterable[str]) -> list[str]:
-    """Explain what the fast methods among these minimise, and how."""
-    present = dict.fromkeys(methods)
-    over = {"AFLFast": "sites", "FedAvgFast": "all rows together", "FedMinMaxFast": "groups"}
-    parts = [
-        f"{name} has {paper}'s objective, over {over[name]}"
-        for name, paper in SAME_OBJECTIVE.items()
-        if name in present
-    ]
-    return [f"{'; '.join(parts)}: solved by the fast server."] if parts else []
 
 
 def mix_scores(scores: Sequence[GroupScores], shares: Tensor) -> GroupScores:
@@ -218,22 +187,6 @@ def scores_from_json(content: dict[str, dict[str, list[float]]]) -> dict[Iterate
 
 def _from_json(content: dict[str, list[float]]) -> GroupScores:
     return GroupScores(**{name: tuple(values) for name, values in content.items()})
-
-
-def shown_text(name: str, rounds: str, chosen_rounds: Sequence[int]) -> str:
-    """Describe which model of a run a table shows.
-
-    >>> shown_text("tail average", "9 rounds", ())
-    'tail average iterate after 9 rounds'
-    >>> shown_text("best", "9 rounds", (7, 8))
-    'model that validation rows chose from 9 rounds (round 7, 8)'
-    """
-    if chosen_rounds:
-        numbers = ", ".join(map(str, chosen_rounds))
-        return f"model that validation rows chose from {rounds} (round {numbers})"
-    if name == "chosen":
-        return f"model with the lowest training risk from {rounds}"
-    return f"{name} iterate after {rounds}"
 
 
 def score_by_group(model: nn.Module, examples: Examples, groups: int) -> GroupScores:

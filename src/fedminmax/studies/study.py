@@ -1,6 +1,6 @@
 """The definition of a study: its runs, and how a run is set up and scored."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
@@ -14,13 +14,8 @@ from fedminmax.core.randomness import Purpose, stream_seed, torch_seeded
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.core.workers import usable_device
 from fedminmax.data.partition import Setting, partition_by_setting
-from fedminmax.methods.afl import AFL
 from fedminmax.methods.card import Pace, pace_of
-from fedminmax.methods.fedavg import FedAvg
-from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.look_ahead import AFLFast, FedAvgFast, FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
-from fedminmax.studies.config import PaperSettings, StudyConfig
 from fedminmax.studies.scores import GroupScores
 from fedminmax.training.simulation import Simulation
 
@@ -40,6 +35,33 @@ def papers_iterate(method: StudyMethod) -> Iterate:
     <Iterate.AVERAGE: 'average'>
     """
     return Iterate.AVERAGE if method.output is Iterate.TAIL_AVERAGE else method.output
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """Everything besides the methods; a folder has runs of one configuration.
+
+    ``widths`` are those of a network's hidden layers, or the channels of its convolutions; a linear
+    model has none. With ``folds_by`` "seeds" each fold has its own rows, else all
+    ``folds_in_all`` are parts of one training set.
+    """
+
+    rows: int
+    sites: int
+    _: KW_ONLY
+    model: str
+    widths: tuple[int, ...] = ()
+    loss: str = "brier"
+    include_protected: bool = False
+    folds_by: str = "seeds"
+    folds_in_all: int = 0
+    seed: int = 0
+    device: str = "cpu"
+
+    @property
+    def network(self) -> bool:
+        """Whether the model is a neural network."""
+        return bool(self.widths)
 
 
 @dataclass(frozen=True)
@@ -134,66 +156,6 @@ class Length:
         return by_pace[pace_of(method)]
 
 
-@dataclass(frozen=True)
-class RoundsBetweenTests:
-    """How often runs are tested during training; after every round of local epochs."""
-
-    one_step: int
-    fast: int
-
-    def of(self, method: StudyMethod) -> int:
-        """Return the number of rounds between two tests of this method."""
-        by_pace = {
-            Pace.ONE_STEP: self.one_step,
-            Pace.LOCAL_EPOCHS: 1,
-            Pace.LOOK_AHEAD: self.fast,
-        }
-        return by_pace[pace_of(method)]
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which of a study's runs a call covers, and their number of rounds."""
-
-    settings: list[str]
-    methods: list[str]
-    folds: list[int]
-    length: Length
-
-    def table(self) -> list[tuple[str, str]]:
-        """Return (setting, method) line by line; the centralized setting has its own method."""
-        return [
-            (setting, name)
-            for setting in self.settings
-            for name in self.methods
-            if (name == CENTRALIZED) == (setting == CENTRALIZED)
-        ]
-
-
-def plan_runs(
-    selection: Selection,
-    methods: Mapping[str, StudyMethod],
-    *,
-    rows: int,
-    network: bool,
-    between_tests: RoundsBetweenTests | None = None,
-) -> list[RunPlan]:
-    """List the runs in the table's order, fold by fold; by default they are tested at the end."""
-    return [
-        RunPlan(
-            setting,
-            methods[name],
-            fold,
-            rounds=selection.length.of(methods[name]),
-            cost=cost_of(methods[name], selection.length, rows),
-            rounds_between_tests=between_tests.of(methods[name]) if between_tests else 0,
-            validation=validation_share(methods[name], network=network),
-        )
-        for fold in selection.folds
-        for setting, name in selection.table()
-    ]
-
-
 def cost_of(method: StudyMethod, length: Length, rows: int) -> int:
     """Return a run's approximate number of gradient evaluations."""
     return length.of(method) * rows * int(getattr(method, "epochs", 1))
@@ -206,23 +168,6 @@ def validation_share(method: StudyMethod, *, network: bool) -> float:
     """
     fast = pace_of(method) is Pace.LOOK_AHEAD
     return DEFAULT_SHARE_FOR_NETWORKS if fast and network else 0.0
-
-
-def methods_of_paper(
-    settings: PaperSettings, others: Mapping[str, StudyMethod] | None = None
-) -> dict[str, StudyMethod]:
-    """Return the methods of a table by their names on the command line, in the paper's order."""
-    rate, adversary = settings.learning_rate, settings.adversary_rate
-    return {
-        "afl": AFL(rate, adversary),
-        "fedavg": FedAvg(rate, settings.epochs, batch_size=settings.batch_size),
-        **(others or {}),
-        "fedminmax": FedMinMax(rate, adversary, min_weight=settings.min_weight),
-        "afl-fast": AFLFast(),
-        "fedavg-fast": FedAvgFast(),
-        "fedminmax-fast": FedMinMaxFast(settings.min_weight),
-        CENTRALIZED: FedMinMax(rate, adversary, min_weight=settings.min_weight),
-    }
 
 
 def rows_of_sites(setting: str, group: Tensor, sites: int, seed: int) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""`fedminmax reproduce`: the paper's experiments, run by run, resumable at any moment.
+"""The paper's experiments, run by run, resumable at any moment.
 
 `synthetic` gives the paper's Table 1; `fashion-mnist` gives Table 2, its appendix table and figure.
 """
@@ -8,14 +8,8 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from fedminmax.cli.study_runs import Call, fashion_mnist, finish_with_bars, open_study, print_status
-from fedminmax.cli.terminal import display, print_table, wide_console
-from fedminmax.core.files import write_json, write_text
-from fedminmax.core.text import markdown_table
-from fedminmax.runs.folder import RESULTS_FILE, TABLE_FILE
-from fedminmax.studies import lemma2, synthetic
-from fedminmax.studies.config import PaperSettings, StudyConfig
-from fedminmax.studies.fashion import (
+from experiments.paper import lemma2, synthetic
+from experiments.paper.fashion import (
     APPENDIX_HEADERS,
     TABLE_2_HEADERS,
     FashionRow,
@@ -29,9 +23,17 @@ from fedminmax.studies.fashion import (
     summarise_fashion,
     table_2_cells,
 )
-from fedminmax.studies.figures import draw_accuracies, draw_risk_against_rounds, read_curves
+from experiments.paper.fashion_mnist import fashion_mnist
+from experiments.paper.figures import draw_accuracies, draw_risk_against_rounds, read_curves
+from experiments.paper.plans import PaperSettings, Selection, finish_with_bars, open_study
+from fedminmax.cli.comparison import Call, print_status
+from fedminmax.cli.terminal import display, print_table, wide_console
+from fedminmax.core.files import write_json, write_text
+from fedminmax.core.text import markdown_table
+from fedminmax.runs.folder import RESULTS_FILE, TABLE_FILE
+from fedminmax.studies.data_sets import synthetic_study
 from fedminmax.studies.scores import read_results
-from fedminmax.studies.study import RunPlan, Selection, Study
+from fedminmax.studies.study import RunPlan, Study, StudyConfig
 
 QUICK = (
     "Quick: a linear model of the side of 0 that x is on, which can express every optimum, in "
@@ -56,9 +58,9 @@ def reproduce_synthetic(
     if call.status_only:
         print_status(plans, fixed, call)
         return
-    study = synthetic.synthetic_study(config)
+    study = synthetic_study(config)
     open_study(study, plans, fixed, call)
-    missing = finish_with_bars("reproduce synthetic", study, plans, call)
+    missing = finish_with_bars("synthetic", study, plans, call)
     folder = call.folder
     rows = synthetic.summarise(read_results(folder))
     stated = (
@@ -118,7 +120,7 @@ def reproduce_fashion(
         _compare(fashion_study(part, data), first, call)
     if call.budget is not None:
         call = replace(call, budget=max(0.0, call.budget - (time.monotonic() - started)))
-    missing = finish_with_bars("reproduce fashion-mnist", study, kept, call)
+    missing = finish_with_bars("FashionMNIST", study, kept, call)
     _report(config, settings, call, missing, quick=quick)
 
 

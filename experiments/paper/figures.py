@@ -1,16 +1,15 @@
-"""The figures of studies: accuracies, comparisons of methods, and risk against rounds."""
+"""The figures of the paper's experiments: accuracies, and risk against rounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.paper.fashion import FashionRow
+from experiments.paper.fashion_mnist import GROUP_NAMES
 from fedminmax.core.iterates import Iterate
-from fedminmax.data.fashion_mnist import GROUP_NAMES
 from fedminmax.report.style import METHOD_COLOURS, SETTING_LINES, new_figure, save_figure
 from fedminmax.runs.folder import TESTS_FILE
-from fedminmax.studies.comparison import ComparisonRow
-from fedminmax.studies.fashion import FashionRow
 from fedminmax.studies.finish import read_scored_rounds
 from fedminmax.studies.scores import GroupScores, Spread
 from fedminmax.studies.study import RunPlan
@@ -18,12 +17,9 @@ from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
 
 SETTINGS = ("ESG", "SSG", "PSG")
 PANELS = ("Worst group (Shirt)", "Best group (Trouser)", "Mean over groups")
-# They differ in both colour and shape (Okabe and Ito's colours).
-MARKS = {"worst": ("#D55E00", "o"), "mean": ("#000000", "|"), "best": ("#0072B2", "D")}
 
 
 def draw_accuracies(rows: Sequence[FashionRow], stem: Path) -> list[Path]:
@@ -82,59 +78,6 @@ def _legend(rows: Sequence[FashionRow]) -> tuple[list["Artist"], list[str]]:
         handles.append(Patch(facecolor="grey", edgecolor="white", hatch="//"))
         names.append("follows (Lemma 2)")
     return handles, names
-
-
-def draw_comparison(rows: Sequence[ComparisonRow], stem: Path) -> list[Path]:
-    """Draw a panel per setting: a line per method, from its best to its worst group.
-
-    The mean over groups is marked on the line.
-    """
-    settings = list(dict.fromkeys(row.setting for row in rows))
-    methods = list(dict.fromkeys(_name(row) for row in rows))
-    with new_figure(3.0 + 3.2 * len(settings), 1.2 + 0.24 * len(methods)) as figure:
-        axes = figure.subplots(1, len(settings), sharex=True, sharey=True, squeeze=False)[0]
-        for axis, setting in zip(axes, settings, strict=True):
-            for row in rows:
-                if row.setting == setting:
-                    _draw_line(axis, methods.index(_name(row)), row)
-            axis.set_title(setting, fontsize=9)
-            axis.set_xlabel("test Brier risk")
-            axis.grid(visible=True, axis="x", alpha=0.3)
-            axis.spines[["top", "right"]].set_visible(False)
-        axes[0].set_yticks(range(len(methods)), methods, fontsize=7)
-        axes[0].invert_yaxis()
-        handles, labels = axes[0].get_legend_handles_labels()
-        named = dict(zip(labels, handles, strict=True))
-        figure.legend(
-            named.values(),
-            [f"{name} group" if name != "mean" else "mean" for name in named],
-            loc="outside upper center",
-            ncols=3,
-            fontsize=8,
-            frameon=False,
-        )
-        return save_figure(figure, stem)
-
-
-def _name(row: ComparisonRow) -> str:
-    return f"{row.method} (personal)" if row.model == "personal" else row.method
-
-
-def _draw_line(axis: "Axes", place: int, row: ComparisonRow) -> None:
-    axis.plot([row.best.mean, row.worst.mean], [place, place], color="#999999", linewidth=1)
-    for name, (colour, shape) in MARKS.items():
-        value = {"worst": row.worst, "mean": row.mean, "best": row.best}[name]
-        axis.errorbar(
-            [value.mean],
-            [place],
-            xerr=value.deviation,
-            color=colour,
-            marker=shape,
-            markersize=4,
-            linestyle="none",
-            capsize=2,
-            label=name,
-        )
 
 
 @dataclass(frozen=True)

@@ -11,29 +11,35 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
+from experiments.paper.fashion_mnist import GROUP_NAMES, FashionMnist, choose_rows
+from experiments.paper.plans import (
+    SAME_OBJECTIVE,
+    PaperSettings,
+    RoundsBetweenTests,
+    Selection,
+    methods_of_paper,
+    notes_on_fast,
+    plan_runs,
+    shown_text,
+    with_fast_lines,
+)
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.models import cnn
 from fedminmax.core.text import markdown_table
-from fedminmax.data.fashion_mnist import GROUP_NAMES, FashionMnist, choose_rows
 from fedminmax.data.partition import Setting
 from fedminmax.findings.convergence import marked, notes_on_convergence
-from fedminmax.studies import study
-from fedminmax.studies.config import PaperSettings, StudyConfig
 from fedminmax.studies.scores import (
-    SAME_OBJECTIVE,
     GroupScores,
     RunResult,
     Spread,
     all_converged,
-    notes_on_fast,
     score_by_group,
-    shown_text,
     spread,
-    with_fast_lines,
 )
+from fedminmax.studies.study import CENTRALIZED, Length, RunPlan, Study, StudyConfig
 
 # Testing the three iterates costs as much as two rounds over 6,000 rows.
-BETWEEN_TESTS = study.RoundsBetweenTests(one_step=50, fast=10)
+BETWEEN_TESTS = RoundsBetweenTests(one_step=50, fast=10)
 # Papadaki et al. 2021, Table 2 and the appendix table: Brier risk on the test images by group, mean
 # and deviation over three folds. In the order of the groups' numbers, as printed.
 PAPER_APPENDIX = {
@@ -83,10 +89,10 @@ TABLE_2_HEADERS = ("Setting", "Method", "", *TABLE_2_GROUPS, "from")
 APPENDIX_HEADERS = ("Setting", "Method", "", *GROUP_NAMES)
 
 
-def fashion_study(config: StudyConfig, data: FashionMnist) -> study.Study:
+def fashion_study(config: StudyConfig, data: FashionMnist) -> Study:
     """Return the study on these images, tested on all 10,000 test images."""
     first, second = config.widths
-    return study.Study(
+    return Study(
         config,
         GROUP_NAMES,
         rows_of_fold=lambda _, seed: choose_rows(data.train, config.rows, seed),
@@ -96,26 +102,24 @@ def fashion_study(config: StudyConfig, data: FashionMnist) -> study.Study:
 
 
 def fashion_plans(
-    config: StudyConfig, settings: PaperSettings, selection: study.Selection
-) -> list[study.RunPlan]:
+    config: StudyConfig, settings: PaperSettings, selection: Selection
+) -> list[RunPlan]:
     """List the runs of this study."""
-    return study.plan_runs(
+    return plan_runs(
         selection,
-        study.methods_of_paper(settings),
+        methods_of_paper(settings),
         rows=config.rows,
         network=True,
         between_tests=BETWEEN_TESTS,
     )
 
 
-def plans_in(folder: Path, config: StudyConfig, settings: PaperSettings) -> list[study.RunPlan]:
+def plans_in(folder: Path, config: StudyConfig, settings: PaperSettings) -> list[RunPlan]:
     """List the started runs in a study's folder, including those of earlier and other calls."""
     started = {path.name for path in (folder / "runs").glob("*-fold-*")}
     folds = sorted({int(name.rsplit("-", 1)[-1]) for name in started})
-    places = [*(setting.value for setting in Setting), study.CENTRALIZED]
-    everything = study.Selection(
-        places, list(study.methods_of_paper(settings)), folds, study.Length(1, 1)
-    )
+    places = [*(setting.value for setting in Setting), CENTRALIZED]
+    everything = Selection(places, list(methods_of_paper(settings)), folds, Length(1, 1))
     return [plan for plan in fashion_plans(config, settings, everything) if plan.key in started]
 
 

@@ -1,16 +1,20 @@
-"""FashionMNIST: facts that its authors publish, and, on an excerpt, files that are not it."""
+"""FashionMNIST: facts that its authors publish, and, on an excerpt, files that are not it.
+
+Downloads over real HTTP: broken off, damaged, refused; nothing half under its name.
+
+FashionMNIST on a machine that has none: downloaded once, or a line that says what to do.
+"""
 
 import gzip
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from fedminmax.cli.study_runs import fashion_mnist
-from fedminmax.core.errors import InputError
-from fedminmax.core.examples import Examples
-from fedminmax.data.fashion_mnist import (
+from experiments.paper import fashion_mnist as module
+from experiments.paper.fashion_mnist import (
     DEBIAN_FOLDER,
     FILES,
     GROUP_NAMES,
@@ -22,13 +26,24 @@ from fedminmax.data.fashion_mnist import (
     IdxFile,
     cache_folder,
     choose_rows,
+    download_fashion_mnist,
+    fashion_mnist,
     find_fashion_mnist,
     folders_to_search,
     load_fashion_mnist,
 )
+from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples
 from fedminmax.data.partition import Setting, partition_by_setting
 from tests.complaints import complaint_of
-from tests.data.small_fashion import EXCERPT, TEST_ROWS, TRAIN_ROWS, use_excerpt
+from tests.experiments.small_fashion import (
+    EXCERPT,
+    TEST_ROWS,
+    TRAIN_ROWS,
+    Publisher,
+    published,
+    use_excerpt,
+)
 from tests.needs import lacking
 
 
@@ -220,3 +235,114 @@ def test_an_unfinished_download_in_the_cache_is_not_a_fault(
     cache_folder().mkdir(parents=True)
     shutil.copy(copy / f"{TEST_LABELS.name}.gz", cache_folder())
     assert find_fashion_mnist([cache_folder()], copy) is None
+
+
+def names() -> list[str]:
+    return [f"{file.name}.gz" for file in module.FILES]
+
+
+def fetch(folder: Path, address: str) -> list[module.Fetched]:
+    return list(module.download_fashion_mnist(folder, address))
+
+
+@pytest.mark.usefixtures("_fashion_excerpt")
+def test_files_arrive_whole_with_their_progress(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    with published(Publisher(EXCERPT)) as address:
+        steps = fetch(folder, address)
+    assert {path.name for path in folder.iterdir()} == set(names())
+    for name in names():
+        assert (folder / name).read_bytes() == (EXCERPT / name).read_bytes()
+        last = [step for step in steps if step.name == name][-1]
+        assert last.done == last.total == (EXCERPT / name).stat().st_size
+
+
+@pytest.mark.usefixtures("_fashion_excerpt")
+def test_a_download_that_breaks_off_leaves_no_file_of_its_name(tmp_path: Path) -> None:
+    publisher = Publisher(EXCERPT, names()[1], breaks_after=100)
+    with published(publisher) as address:
+        assert names()[1] in complaint_of(lambda: fetch(tmp_path, address))
+        assert [path.name for path in tmp_path.iterdir()] == names()[:1]
+        publisher.broken_name = None
+        assert {step.name for step in fetch(tmp_path, address)} == set(names()[1:])
+
+
+@pytest.mark.usefixtures("_fashion_excerpt")
+def test_a_wrong_file_is_refused_and_removed(tmp_path: Path) -> None:
+    wrong, folder = tmp_path / "wrong", tmp_path / "new"
+    wrong.mkdir()
+    for name in names():
+        (wrong / name).write_bytes((EXCERPT / names()[-1]).read_bytes())
+    with published(Publisher(wrong)) as address:
+        complaint = complaint_of(lambda: fetch(folder, address))
+    assert "is not the published file" in complaint
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.usefixtures("_fashion_excerpt")
+def test_no_server_is_a_one_line_complaint(tmp_path: Path) -> None:
+    complaint = complaint_of(lambda: fetch(tmp_path, "http://127.0.0.1:9"))
+    assert complaint.startswith("cannot download http://127.0.0.1:9/train-images")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to search in, and a publisher that does not answer."""
+    nobody = partial(download_fashion_mnist, publisher="http://127.0.0.1:9")
+    monkeypatch.setattr(module, "folders_to_search", lambda _: [tmp_path])
+    monkeypatch.setattr(module, "download_fashion_mnist", nobody)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("_fashion_excerpt")
+def test_without_files_and_network_it_says_what_to_do(empty_machine: Path) -> None:
+    complaint = complaint_of(lambda: fashion_mnist(empty_machine))
+    assert complaint.startswith("FashionMNIST is not on this machine and cannot download")
+    assert "install Debian's package dataset-fashion-mnist" in complaint
+    assert "put the four files train-images-idx3-ubyte.gz, " in complaint
+    assert str(empty_machine) in complaint
+    assert list(empty_machine.iterdir()) == []
+
+
+@pytest.mark.usefixtures("_fashion_excerpt")
+def test_what_is_there_is_used_without_asking_anyone(empty_machine: Path) -> None:
+    for file in FILES:
+        shutil.copy(EXCERPT / f"{file.name}.gz", empty_machine)
+    assert torch.equal(fashion_mnist(empty_machine).test.y, load_fashion_mnist(EXCERPT).test.y)
+
+
+@pytest.mark.usefixtures("_fashion_excerpt")
+def test_a_download_that_broke_off_in_a_chosen_folder_goes_on_there(
+    empty_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = f"{FILES[1].name}.gz"
+    publisher = Publisher(EXCERPT, second, breaks_after=100)
+    with published(publisher) as address:
+        from_publisher = partial(download_fashion_mnist, publisher=address)
+        monkeypatch.setattr(module, "download_fashion_mnist", from_publisher)
+        complaint = complaint_of(lambda: fashion_mnist(empty_machine))
+        assert complaint.startswith(f"{empty_machine} lacks {FILES[1].name}, ")
+        assert f"{second} is not the published file" in complaint
+        publisher.broken_name = None
+        assert len(fashion_mnist(empty_machine).train) == TRAIN_ROWS
+    assert {path.name for path in empty_machine.iterdir()} == {f"{f.name}.gz" for f in FILES}
+
+
+@pytest.mark.usefixtures("_fashion_excerpt")
+def test_a_chosen_folder_without_the_files_is_said_to_have_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fashion_mnist(tmp_path / "typo")
+    assert capsys.readouterr().err == (
+        f"fedminmax: {tmp_path / 'typo'} has no FashionMNIST; using {EXCERPT}\n"
+    )
+    fashion_mnist(EXCERPT)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("_fashion_excerpt")
+def test_a_file_is_not_a_folder_of_data(tmp_path: Path) -> None:
+    (tmp_path / "images.gz").write_bytes(b"")
+    complaint = complaint_of(lambda: fashion_mnist(tmp_path / "images.gz"))
+    assert "images.gz is a file; give the folder" in complaint

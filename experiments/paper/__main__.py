@@ -1,31 +1,35 @@
-"""`fedminmax reproduce`: the paper's experiments on synthetic data and FashionMNIST.
+"""The paper's experiments on synthetic data and FashionMNIST, from a clone of the repository.
 
-Nothing heavy is imported here, so that help is instant.
+usage: python -m experiments.paper synthetic --quick
 """
 
 import argparse
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from experiments.paper.fashion import fashion_study
+from experiments.paper.fashion_mnist import fashion_mnist
+from experiments.paper.plans import PaperSettings, Selection
+from experiments.paper.tables import reproduce_fashion, reproduce_synthetic
+from fedminmax.cli import compare
+from fedminmax.cli.comparison import Call
+from fedminmax.cli.comparison import compare as compare_methods
+from fedminmax.cli.main import OneLineParser, run_command
 from fedminmax.cli.options import (
     Commands,
     NameList,
-    add_command,
-    channel_pair,
-    duration,
     not_negative,
     positive,
     positive_int,
     whole_number,
 )
 from fedminmax.core.errors import InputError
-from fedminmax.studies.config import PaperSettings, StudyConfig
+from fedminmax.studies.study import Length, StudyConfig
 
-if TYPE_CHECKING:
-    from fedminmax.cli.study_runs import Call
-    from fedminmax.studies.study import Selection
-
+PROGRAM = "python -m experiments.paper"
 FAST_METHODS = ("afl-fast", "fedavg-fast", "fedminmax-fast")
 SYNTHETIC_METHODS = (
     *("afl", "fedavg", "q-fedavg-0.2", "q-fedavg-5", "fedminmax"),
@@ -98,34 +102,41 @@ FASHION_QUICK = Defaults(
 )
 
 
-def add_to(commands: Commands) -> None:
-    """Add the command and its experiments."""
-    reproduce = add_command(
-        commands,
-        "reproduce",
-        short="run an experiment of the paper and print its table next to ours",
-        text="Run an experiment of the paper and print its table next to ours.",
-        example="reproduce synthetic --quick",
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an experiment and return the exit code."""
+    return run_command(build_parser().parse_args(arguments))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of all experiments."""
+    parser = OneLineParser(
+        prog=PROGRAM,
+        description="Run an experiment of the paper and print its table next to ours.",
+        epilog=f"example: {PROGRAM} synthetic --quick",
     )
-    experiments = reproduce.add_subparsers(
+    experiments = parser.add_subparsers(
         dest="experiment", title="experiments", metavar="EXPERIMENT", required=True
     )
     _add_synthetic(experiments)
     _add_fashion(experiments)
+    _add_compare(experiments)
+    return parser
 
 
-def add_folder_options(parser: argparse.ArgumentParser, folder: str) -> None:
-    """Add the options for the output folder and for how much work one call does."""
-    add = parser.add_argument
-    add("--out", type=Path, metavar="FOLDER", help=f"results and checkpoints ({folder})")
-    add(
-        "--budget",
-        type=duration,
-        metavar="TIME",
-        help="stop at a checkpoint after 90s, 30m, 2h, ...; run it again to continue",
+def _add(
+    experiments: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], None],
+    *,
+    short: str,
+    text: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = experiments.add_parser(
+        name, help=short, description=text, epilog=f"example: {PROGRAM} {name} {example}"
     )
-    add("--status", action="store_true", help="show finished and remaining runs, and exit")
-    add("--json", action="store_true", help="print machine-readable results alone on stdout")
+    parser.set_defaults(run=run)
+    return parser
 
 
 def _add_shared(
@@ -174,7 +185,7 @@ def _shown(value: object) -> str:
 
 
 def _add_synthetic(experiments: Commands) -> None:
-    parser = add_command(
+    parser = _add(
         experiments,
         "synthetic",
         _run_synthetic,
@@ -182,7 +193,7 @@ def _add_synthetic(experiments: Commands) -> None:
         text="Table 1 of Papadaki et al. 2021: worst- and best-group Brier score on the synthetic "
         "data, next to the paper's numbers and the analytic optimum. Interrupt it at any time; run "
         "the same command again to continue.",
-        example="reproduce synthetic --settings ESG --methods fedavg,fedminmax",
+        example="--settings ESG --methods fedavg,fedminmax",
     )
     add = parser.add_argument
     add(
@@ -190,7 +201,7 @@ def _add_synthetic(experiments: Commands) -> None:
         action="store_true",
         help="a linear model of the side of 0, 200000 rows, one fold",
     )
-    add_folder_options(parser, "runs/synthetic")
+    compare.add_folder_options(parser, "runs/synthetic")
     texts = {
         "local_rounds": "rounds of FedAvg and q-FedAvg, each of several local epochs",
         "fast_rounds": "maximum rounds of the fast methods, of which validation rows choose the "
@@ -212,7 +223,7 @@ def _add_synthetic(experiments: Commands) -> None:
 
 
 def _add_fashion(experiments: Commands) -> None:
-    parser = add_command(
+    parser = _add(
         experiments,
         "fashion-mnist",
         _run_fashion,
@@ -220,11 +231,11 @@ def _add_fashion(experiments: Commands) -> None:
         text="Table 2, the appendix table and the appendix figure of Papadaki et al. 2021: test "
         "Brier score by group on FashionMNIST, next to the paper's numbers. Interrupt it at any "
         "time and run the same command again to continue; several calls share the work.",
-        example="reproduce fashion-mnist --rows 6000 --reuse-lemma2 --budget 2h",
+        example="--rows 6000 --reuse-lemma2 --budget 2h",
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="400 rows, a smaller model, larger steps, one fold")
-    add_folder_options(parser, "runs/fashion-mnist")
+    compare.add_folder_options(parser, "runs/fashion-mnist")
     add(
         "--data-dir",
         type=Path,
@@ -243,10 +254,40 @@ def _add_fashion(experiments: Commands) -> None:
     )
     add(
         "--channels",
-        type=channel_pair,
+        type=_channel_pair,
         metavar="N,N",
         help="of the two convolutions; not in the paper (16,32; quick: 8,16)",
     )
+
+
+def _channel_pair(text: str) -> tuple[int, int]:
+    """Parse two positive whole numbers such as 16,32."""
+    parts = text.split(",")
+    if len(parts) != 2:
+        raise argparse.ArgumentTypeError(f"'{text}' is not two numbers such as 16,32")
+    return positive_int(parts[0]), positive_int(parts[1])
+
+
+def _add_compare(experiments: Commands) -> None:
+    parser = _add(
+        experiments,
+        "compare-fashion-mnist",
+        _run_compare,
+        short="any methods side by side on the images, as in 'fedminmax compare'",
+        text=f"Compare methods on FashionMNIST. {compare.RESUMABLE}",
+        example="--methods fedminmax,fedavg --rounds 100",
+    )
+    defaults = compare.Defaults(rounds=1500, local_rounds=40)
+    compare.add_shared(parser, "fashion-mnist", defaults)
+    compare.add_rows(parser)
+    parser.add_argument("--channels", type=_channel_pair, default=(16, 32), metavar="A,B")
+    parser.add_argument("--data-dir", type=Path, metavar="FOLDER", help="where the files are")
+
+
+def _run_compare(options: argparse.Namespace) -> None:
+    config = compare.config_of(options, "cnn", options.channels)
+    study = fashion_study(config, fashion_mnist(options.data_dir))
+    compare_methods("fashion-mnist", study, options)
 
 
 def _with_defaults(options: argparse.Namespace) -> Defaults:
@@ -256,11 +297,8 @@ def _with_defaults(options: argparse.Namespace) -> Defaults:
     return Defaults(**{name: value or getattr(usual, name) for name, value in given.items()})
 
 
-def _call(options: argparse.Namespace, chosen: Defaults) -> "tuple[Selection, Call]":
+def _call(options: argparse.Namespace, chosen: Defaults) -> tuple[Selection, Call]:
     """Return which runs to do, and where."""
-    from fedminmax.cli.study_runs import Call
-    from fedminmax.studies.study import Length, Selection
-
     methods, settings = list(chosen.methods), options.settings or list(options.all_settings)
     if "centralized" in methods:
         settings = [*settings, "centralized"]
@@ -283,8 +321,6 @@ def _settings(options: argparse.Namespace, chosen: Defaults) -> PaperSettings:
 
 
 def _run_synthetic(options: argparse.Namespace) -> None:
-    from fedminmax.cli.paper_tables import reproduce_synthetic
-
     cross_validation = options.folds_by == "cross_validation"
     if cross_validation:
         options.folds = options.folds or SYNTHETIC.folds
@@ -307,8 +343,6 @@ def _run_synthetic(options: argparse.Namespace) -> None:
 
 
 def _run_fashion(options: argparse.Namespace) -> None:
-    from fedminmax.cli.paper_tables import reproduce_fashion
-
     chosen = _with_defaults(options)
     config = StudyConfig(
         rows=chosen.rows,
@@ -326,3 +360,7 @@ def _run_fashion(options: argparse.Namespace) -> None:
         reuse_lemma2=options.reuse_lemma2,
         quick=options.quick,
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

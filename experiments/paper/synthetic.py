@@ -1,35 +1,28 @@
 """The synthetic study behind the paper's Table 1: its runs, and the paper's table next to ours.
 
-It lists the runs, sets each one up, and summarises the results per table row. The table is written
-as text, Markdown and JSON.
+It lists the runs and summarises the results per table row. The table is written as text, Markdown
+and JSON.
 """
 
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, asdict, astuple, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 
-import torch
-from torch import Tensor, nn
-
-from fedminmax.core.examples import Examples
+from experiments.paper.plans import (
+    SAME_OBJECTIVE,
+    PaperSettings,
+    Selection,
+    methods_of_paper,
+    notes_on_fast,
+    plan_runs,
+    shown_text,
+    with_fast_lines,
+)
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.models import linear, mlp
-from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.data import synthetic
 from fedminmax.findings.convergence import marked, notes_on_convergence
 from fedminmax.methods.qfedavg import QFedAvg
-from fedminmax.studies import study
-from fedminmax.studies.config import PaperSettings, StudyConfig
-from fedminmax.studies.scores import (
-    SAME_OBJECTIVE,
-    GroupScores,
-    RunResult,
-    Spread,
-    all_converged,
-    notes_on_fast,
-    shown_text,
-    spread,
-    with_fast_lines,
-)
+from fedminmax.studies.scores import RunResult, Spread, all_converged, spread
+from fedminmax.studies.study import RunPlan, StudyConfig, StudyMethod
 
 HEADERS = (
     *("Setting", "Method", "Worst group", "paper", "opt.", "Best group", "paper", "opt."),
@@ -37,79 +30,20 @@ HEADERS = (
 )
 
 
-def synthetic_study(config: StudyConfig) -> study.Study:
-    """Return the study with the paper's network, or with a linear model of the side of 0."""
-
-    def scores(model: nn.Module) -> GroupScores:
-        predictor = Predictor(config, model)
-        risks, rates = synthetic.expected_risks(predictor), synthetic.expected_rates(predictor)
-        return GroupScores((risks.group_0, risks.group_1), *astuple(rates))
-
-    def rows_of_fold(fold: int, seed: int) -> Examples:
-        rows = fold_rows(config, fold, seed)
-        return Examples(features_of(config, rows.x), rows.y, rows.group)
-
-    return study.Study(
-        config,
-        synthetic.GROUP_NAMES,
-        rows_of_fold=rows_of_fold,
-        new_model=lambda: mlp(1, 2, config.widths) if config.network else linear(2, 2),
-        scores=scores,
-    )
-
-
-def synthetic_methods(settings: PaperSettings) -> dict[str, study.StudyMethod]:
+def synthetic_methods(settings: PaperSettings) -> dict[str, StudyMethod]:
     """Return the methods of the table by their names on the command line."""
     mild = QFedAvg(
         0.2, settings.learning_rate, epochs=settings.epochs, batch_size=settings.batch_size
     )
-    return study.methods_of_paper(
-        settings, {"q-fedavg-0.2": mild, "q-fedavg-5": replace(mild, q=5.0)}
-    )
+    return methods_of_paper(settings, {"q-fedavg-0.2": mild, "q-fedavg-5": replace(mild, q=5.0)})
 
 
 def synthetic_plans(
-    config: StudyConfig, settings: PaperSettings, selection: study.Selection
-) -> list[study.RunPlan]:
+    config: StudyConfig, settings: PaperSettings, selection: Selection
+) -> list[RunPlan]:
     """List the runs of this study."""
     methods = synthetic_methods(settings)
-    return study.plan_runs(selection, methods, rows=config.rows, network=config.network)
-
-
-def fold_rows(config: StudyConfig, fold: int, seed: int) -> Examples:
-    """Return the training rows of a fold.
-
-    With seeds, each fold draws its own rows; with cross-validation, all folds share one draw and
-    each omits its own part. The test risk is an exact expectation in both cases.
-    """
-    if config.folds_by == "seeds":
-        return synthetic.draw_synthetic(config.rows, seed)
-    everything = synthetic.draw_synthetic(config.rows, config.seed)
-    order = numpy_stream(config.seed, Purpose.FOLDS).permutation(config.rows // 2)
-    part = torch.from_numpy(order % config.folds_in_all).repeat(2)
-    return everything.rows((part != fold).nonzero().squeeze(1))
-
-
-def features_of(config: StudyConfig, x: Tensor) -> Tensor:
-    """Return the model's features: x itself, or which side of 0 it is on.
-
-    A linear model of the two sides can express the optimum exactly, and is so cheap that samples
-    can be large: it separates a method's effect from that of a network or a small sample.
-    """
-    return x if config.network else torch.cat([x <= 0, x > 0], dim=1).float()
-
-
-@dataclass(frozen=True, eq=False)
-class Predictor:
-    """A trained model together with the features that it was trained on."""
-
-    config: StudyConfig
-    model: nn.Module
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return the logits for x."""
-        logits: Tensor = self.model(features_of(self.config, x).to(self.config.device))
-        return logits.cpu()
+    return plan_runs(selection, methods, rows=config.rows, network=config.network)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ algorithms, 2017; 60,000 training and 10,000 test images, MIT licence. Papadaki 
 Appendix B, make each label a group.
 
 The files are in the IDX format of the MNIST family, plain or gzipped. They are looked up on this
-machine, or downloaded from their publisher, and verified by their content.
+machine, or downloaded from their publisher with a progress bar, and verified by their content.
 """
 
 import gzip
@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedminmax.cli.terminal import display, say
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose, numpy_stream
@@ -199,7 +200,7 @@ def download_fashion_mnist(folder: Path, publisher: str = PUBLISHER) -> Iterator
         path = folder / f"{file.name}.gz"
         url, partial = f"{publisher}/{path.name}", path.with_name(f"partial-{path.name}")
         try:
-            yield from _download(url, partial)
+            yield from _fetch(url, partial)
             read_idx_file(partial, file, FILES)
             partial.replace(path)
         except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
@@ -211,7 +212,7 @@ def download_fashion_mnist(folder: Path, publisher: str = PUBLISHER) -> Iterator
             partial.unlink(missing_ok=True)
 
 
-def _download(url: str, path: Path) -> Iterator[Fetched]:
+def _fetch(url: str, path: Path) -> Iterator[Fetched]:
     # The address is the publisher's constant, or one chosen by the caller.
     with urllib.request.urlopen(url, timeout=READ_TIMEOUT_SECONDS) as answer:  # noqa: S310
         done, total = 0, int(answer.headers.get("Content-Length") or 0)
@@ -267,3 +268,35 @@ def _examples(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> Examples:
 def _standardised(images: Tensor) -> Tensor:
     pixels = images.unsqueeze(1).to(torch.float32).div_(255.0)
     return pixels.sub_(PIXEL_MEAN).div_(PIXEL_DEVIATION)
+
+
+def fashion_mnist(data_dir: Path | None) -> FashionMnist:
+    """Load the images from this machine; download them first if they are not on it."""
+    if data_dir is not None and data_dir.exists() and not data_dir.is_dir():
+        raise InputError(f"{data_dir} is a file; give the folder of the four files as --data-dir")
+    target = data_dir or cache_folder()
+    folder = find_fashion_mnist(folders_to_search(data_dir), target)
+    if folder is None:
+        _download(target, data_dir)
+        folder = target
+    elif data_dir is not None and data_dir not in (folder, folder.parent):
+        say(f"{data_dir} has no FashionMNIST; using {folder}")
+    return load_fashion_mnist(folder)
+
+
+def _download(folder: Path, data_dir: Path | None) -> None:
+    try:
+        with display("download FashionMNIST", len(FILES)) as bars:
+            names: list[str] = []
+            for step in download_fashion_mnist(folder):
+                if step.name not in names:
+                    names.append(step.name)
+                    bars.start_run(step.name, step.total or step.done)
+                bars.show_round(step.done)
+                bars.show_work(len(names) - 1 + step.done / (step.total or step.done))
+    except InputError as error:
+        missing = missing_files(folder)
+        lacks = "FashionMNIST is not on this machine"
+        if len(missing) < len(FILES):
+            lacks = f"{folder} lacks {', '.join(missing)}"
+        raise InputError(f"{lacks} and {error}, or {where_to_get_it(data_dir)}") from error

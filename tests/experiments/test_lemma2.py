@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.studies.lemma2 import (
+from experiments.paper.lemma2 import (
     OneTrajectory,
     compare_first_rounds,
     merged,
@@ -14,6 +13,7 @@ from fedminmax.studies.lemma2 import (
     read_one_trajectory,
     write_one_trajectory,
 )
+from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.studies.study import RunPlan
 from tests.complaints import complaint_of
 from tests.studies.small_study import PLANS, STUDY

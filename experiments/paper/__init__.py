@@ -1,0 +1,1 @@
+"""The paper's two experiments, with its tables next to ours."""
