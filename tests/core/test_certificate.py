@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedminmax.core.certificate import Certificate, Cuts, Errors, bound_of, cuts_at, lower_bound
+from fedminmax.core.certificate import Certificate, Errors, bound_of, lower_bound, tangents_at
 from fedminmax.core.losses import Loss, cross_entropy_loss, squared_error_loss
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.training.certify import certify
@@ -37,14 +38,9 @@ def test_any_weights_of_any_points_prove_a_bound_and_the_best_ones_a_tight_one()
     for point in points:
         values, slopes = map(torch.from_numpy, risks(point))
         pieces.append(
-            cuts_at(
-                torch.from_numpy(point), values, slopes, ridge=ridge, errors=NO_ERRORS, worst=best
-            )
+            tangents_at(torch.from_numpy(point), values, slopes, ridge=ridge, errors=NO_ERRORS)
         )
-    cuts = Cuts(
-        torch.cat([piece.constants for piece in pieces]),
-        torch.cat([piece.slopes for piece in pieces]),
-    )
+    cuts = reduce(lambda earlier, new: new.after(earlier, 6), pieces).cuts(best, ridge)
     chosen = lower_bound(cuts, ridge)
     assert chosen <= best
     for seed in range(200):
@@ -59,7 +55,7 @@ def test_the_one_round_bound_is_that_of_a_strongly_convex_function() -> None:
     point = torch.tensor([1.0, 2.0], dtype=torch.float64)
     risk = torch.tensor([3.0], dtype=torch.float64)
     slope = torch.tensor([[0.5, -1.0]], dtype=torch.float64)
-    cuts = cuts_at(point, risk, slope, ridge=0.8, errors=NO_ERRORS, worst=3.0)
+    cuts = tangents_at(point, risk, slope, ridge=0.8, errors=NO_ERRORS).cuts(3.0, 0.8)
     assert lower_bound(cuts, 0.8) == pytest.approx(3.0 - (0.25 + 1.0) / 1.6, rel=1e-12)
 
 

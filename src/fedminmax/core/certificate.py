@@ -31,8 +31,8 @@ bound by the rounding error of its own sums. Masked totals are rounded to whole 
 | symbol | name            |
 |--------|-----------------|
 | m      | ridge           |
-| c      | cuts.constants  |
-| V      | cuts.slopes     |
+| c      | Cuts.constants  |
+| V      | Cuts.slopes     |
 | h, v   | Errors          |
 | A      | Cone.rows       |
 """
@@ -51,7 +51,7 @@ from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census, SumRounding
 from fedminmax.core.solvers.cone import maximise_with_multipliers
-from fedminmax.core.solvers.simplex import maximise_on_simplex
+from fedminmax.core.solvers.simplex import FixedShares, maximise_on_simplex
 
 UNIT = 2.0**-53
 # Roundings of a row's loss and slope besides those of its outputs, with some margin.
@@ -227,21 +227,53 @@ def errors_of_quadratics(errors: Errors, size: RowSize, step: float, numbers: in
     return Errors(errors.value + (errors.slope + bent) * step, errors.slope + bent)
 
 
-def cuts_at(
-    point: Tensor, risks: Tensor, slopes: Tensor, *, ridge: float, errors: Errors, worst: float
-) -> Cuts:
-    """Return a cut per group from risks [A] and their gradients [A, f], ridge included.
+@dataclass(frozen=True, eq=False)
+class Tangents:
+    """By point and player: linear lower bounds on a risk without ridge, and how far off they are.
 
-    They hold at all models whose worst risk is at most ``worst``.
+    Constants [k, A] and slopes [k, A, f], in float64; a tangent is off by at most ``errors`` plus
+    ``tilts`` times the norm of a model. They are those of single players, so that they serve all
+    mixtures of risks that an adversary can choose from (see ``simplex.FixedShares``).
     """
+
+    constants: Tensor
+    slopes: Tensor
+    errors: Tensor
+    tilts: Tensor
+
+    def after(self, earlier: "Tangents", most: int) -> "Tangents":
+        """Return these and the newest of earlier points, ``most`` points in all."""
+        pairs = zip(self._tensors, earlier._tensors, strict=True)
+        return Tangents(*(torch.cat(both)[:most] for both in pairs))
+
+    def mixed(self, fixed: FixedShares) -> "Tangents":
+        """Return those of the mixtures."""
+        by_player = (own.transpose(0, 1) for own in self._tensors)
+        return Tangents(*(fixed.mix(own).transpose(0, 1) for own in by_player))
+
+    def cuts(self, worst: float, ridge: float) -> Cuts:
+        """Return cuts that hold at all models whose penalised risk is at most ``worst``."""
+        reach = math.sqrt(2.0 * worst / ridge)
+        lowered = self.constants - self.errors - self.tilts * reach
+        return Cuts(lowered.flatten(), self.slopes.flatten(end_dim=1))
+
+    @property
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.constants, self.slopes, self.errors, self.tilts
+
+
+def tangents_at(
+    point: Tensor, risks: Tensor, slopes: Tensor, *, ridge: float, errors: Errors
+) -> Tangents:
+    """Return the tangents of risks [A] with gradients [A, f], ridge included, at a point [f]."""
     bare = slopes - ridge * point
     length = float(point.norm())
-    reach = math.sqrt(2.0 * worst / ridge) + length
-    lowered = errors.value + errors.slope * reach
-    # Rounding of the cuts themselves.
+    # Rounding of the tangents themselves.
     size = risks.abs() + ridge * length**2 + bare.norm(dim=1) * length
-    lowered = lowered + SAFETY * UNIT * (len(point) + PER_ROW) * size
-    return Cuts(risks - 0.5 * ridge * point @ point - bare @ point - lowered, bare)
+    off = errors.value + errors.slope * length + SAFETY * UNIT * (len(point) + PER_ROW) * size
+    constants = risks - 0.5 * ridge * point @ point - bare @ point
+    tilts = torch.full_like(constants, errors.slope)
+    return Tangents(*(own.unsqueeze(0) for own in (constants, bare, off, tilts)))
 
 
 def steepest_change(structure: LinearStructure, size: RowSize) -> float:

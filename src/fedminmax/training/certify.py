@@ -21,11 +21,11 @@ from fedminmax.core.additive.sums import coded_group_sums
 from fedminmax.core.certificate import (
     Certificate,
     check_provable,
-    cuts_at,
     errors_at,
     lower_bound,
     masked_errors,
     row_size,
+    tangents_at,
 )
 from fedminmax.core.errors import InputError
 from fedminmax.core.group_sums import linear_group_sums, linear_rows_per_chunk
@@ -123,9 +123,8 @@ def one_round_bound(
     size = replace(row_size(census, structure, linear_rows_per_chunk(structure)), masked=masked)
     errors = errors_at(structure, size, float(parameters.double().norm()), worst)
     upper = worst + errors.value
-    lower = lower_bound(
-        cuts_at(point, risks, slopes, ridge=ridge, errors=errors, worst=upper), ridge
-    )
+    tangents = tangents_at(point, risks, slopes, ridge=ridge, errors=errors)
+    lower = lower_bound(tangents.cuts(upper, ridge), ridge)
     shift = _penalty_of_shift(structure, parameters)
     # Losses are not negative.
     return Certificate(upper + shift, max(lower, 0.0), penalty + shift, ridge)

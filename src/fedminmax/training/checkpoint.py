@@ -182,8 +182,8 @@ def unpack(flat: Mapping[str, Leaf], template: RecordT, source: str, prefix: str
         if isinstance(like, str):
             same = value == like
         if isinstance(value, Tensor) and isinstance(like, Tensor):
-            # A template without rows stands for any number of them: a mixture grows.
-            grown = like.dim() == 2 and _is_empty(like) and value.shape[1:] == like.shape[1:]
+            # A template without rows stands for any number of them: mixtures and tangents grow.
+            grown = like.dim() > 1 and _is_empty(like) and value.shape[1:] == like.shape[1:]
             same = (value.shape == like.shape or grown) and value.dtype == like.dtype
             same = same and value.layout == like.layout
             value = value.to(like.device)

@@ -37,17 +37,16 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.certificate import (
-    Cuts,
-    Errors,
     Measured,
+    Tangents,
     check_same_rows,
     cone_of,
-    cuts_at,
     errors_at,
     errors_of_quadratics,
     lower_bound,
     masked_errors,
     steepest_change,
+    tangents_at,
 )
 from fedminmax.core.solvers.centring import centre_of, centred, from_centred, to_centred
 from fedminmax.core.solvers.cone import lowest_in_cone, minimise_max_in_cone
@@ -73,7 +72,7 @@ GOOD_SHARE, MIN_SHARE = 0.5, 0.1
 ACCURATE_SHARE, MAX_CHANGE_OF_WEIGHTS = 0.9, 0.1
 MIN_DAMPING, MAX_DAMPING = 1e-12, 1e12
 DAMPING_FACTOR = 10.0
-MAX_CUT_ROUNDS = 3
+MAX_TANGENT_ROUNDS = 3
 # Added to each curvature, relative to its column, which may have any unit.
 MIN_CURVATURE = 1e-12
 # Smaller gains, relative to the risk before the step, are rounding.
@@ -96,7 +95,9 @@ def after_second_order_round(
     before, now = _worst(state, state.risks, min_weight), _worst(state, tried.risks, min_weight)
     first, was_exact = state.rounds == 0, state.is_exact
     if was_exact and now >= before:
-        state = replace(state, cuts=tried.cuts, lower=tried.lower, rounds=tried.rounds, repeats=0)
+        state = replace(
+            state, tangents=tried.tangents, lower=tried.lower, rounds=tried.rounds, repeats=0
+        )
     else:
         # After an incomplete round, the next absence is no reason to send a candidate again.
         repeats = 0 if was_exact or first else MAX_REPEATS
@@ -237,8 +238,8 @@ def _with_bounds(tried: SecondOrderState, min_weight: float) -> SecondOrderState
     # Parameters with a common shift of all outputs are longer than the point.
     length = float(tried.parameters.double().norm())
     errors = errors_at(tried.structure, tried.size, length, worst)
-    risks, slopes = tried.fixed.mix(tried.risks), tried.fixed.mix(tried.slopes)
-    return _with_cuts(tried, point, risks, slopes, errors=errors, min_weight=min_weight)
+    new = tangents_at(point, tried.risks, tried.slopes, ridge=tried.structure.ridge, errors=errors)
+    return _with_tangents(tried, new, min_weight)
 
 
 def _check_same_rows(state: SecondOrderState, tried: SecondOrderState) -> None:
@@ -255,7 +256,7 @@ def _check_same_rows(state: SecondOrderState, tried: SecondOrderState) -> None:
         )
         for own, point in zip((state, tried), points, strict=True)
     )
-    cuts = Cuts(state.cuts[:, 0], state.cuts[:, 1:])
+    cuts = state.tangents.mixed(state.fixed).cuts(state.upper, structure.ridge)
     steepest = steepest_change(structure, state.size)
     masked = max(state.size.masked, tried.size.masked, key=lambda own: own.slope)
     check_same_rows(before, now, cuts, steepest=steepest, masked=masked)
@@ -266,26 +267,16 @@ def _proves(state: SecondOrderState) -> bool:
     return structure.ridge > 0 and structure.is_convex and math.isfinite(state.size.length)
 
 
-def _with_cuts(
-    state: SecondOrderState,
-    point: Tensor,
-    risks: Tensor,
-    slopes: Tensor,
-    *,
-    errors: Errors,
-    min_weight: float,
-) -> SecondOrderState:
-    """Add a point's cuts, and the bound that they prove together with earlier ones."""
-    ridge = state.structure.ridge
-    new = cuts_at(point, risks, slopes, ridge=ridge, errors=errors, worst=state.upper)
-    lines = torch.cat([new.constants[:, None], new.slopes], dim=1)
+def _with_tangents(state: SecondOrderState, new: Tangents, min_weight: float) -> SecondOrderState:
+    """Add a point's tangents, and the bound that they prove together with earlier ones."""
+    ridge, fixed = state.structure.ridge, state.fixed
     # With a floor on the weights, only the cuts of a single point prove a bound.
-    kept = 0 if min_weight else (MAX_CUT_ROUNDS - 1) * len(lines)
-    cuts = torch.cat([lines, state.cuts[:kept]])
-    floor, cone = state.fixed.floor(min_weight), cone_of(state.structure, state.upper)
-    bound = lower_bound(Cuts(cuts[:, 0], cuts[:, 1:]), ridge, floor, cone)
+    tangents = new.after(state.tangents, 1 if min_weight else MAX_TANGENT_ROUNDS)
+    cuts = tangents.mixed(fixed).cuts(state.upper, ridge)
+    cone = cone_of(state.structure, state.upper)
+    bound = lower_bound(cuts, ridge, fixed.floor(min_weight), cone)
     # Losses are not negative.
-    return replace(state, cuts=cuts, lower=max(state.lower, bound, 0.0))
+    return replace(state, tangents=tangents, lower=max(state.lower, bound, 0.0))
 
 
 def _quadratics(state: SecondOrderState) -> Quadratics:
@@ -338,7 +329,7 @@ def _look_ahead(state: SecondOrderState, gain: float, min_weight: float) -> Seco
     step = structure.to_free(state.parameters) - structure.to_free(state.best)
     there = functions.moved(to_centred(structure, step, state.centre))
     lower = lowest_mix(there, least, lowest.weights)
-    return _with_known(state, _mixed(state, plain), lower, min_weight)
+    return _with_known(state, plain, lower, min_weight)
 
 
 def _lowest(
@@ -377,7 +368,7 @@ def _positive(widest: Tensor) -> Tensor:
 
 
 def _with_known(
-    state: SecondOrderState, functions: Quadratics, lower: float, min_weight: float
+    state: SecondOrderState, plain: Quadratics, lower: float, min_weight: float
 ) -> SecondOrderState:
     """Add what quadratic risks determine about the next model before it is evaluated.
 
@@ -385,9 +376,9 @@ def _with_known(
     solver missed.
     """
     best, point = (state.structure.to_free(own) for own in (state.best, state.parameters))
-    step = point - best
-    there = functions.moved(step)
-    answer = highest_mix(there.values, state.fixed.floor(min_weight))
+    step, functions = point - best, _mixed(state, plain)
+    there = plain.moved(step)
+    answer = _worst(state, there.values, min_weight)
     # A gain too small to be seen beside the numbers that were added is an uncertainty, and not 0.
     # With residuals as small as rounding errors of the targets, there is nothing left to gain.
     added = float((functions.curvatures.abs() @ step.abs() @ step.abs()).max())
@@ -398,13 +389,13 @@ def _with_known(
     state = replace(state, answer=answer, upper=min(state.upper, answer), left=left)
     if not _proves(state):
         return state
-    worst = float(functions.values.max())
+    worst = float(plain.values.max())
     errors = errors_of_quadratics(
         errors_at(state.structure, state.size, float(best.norm()), worst),
         state.size,
         float(step.norm()),
         len(step),
     )
-    return _with_cuts(
-        state, point, there.values, there.slopes, errors=errors, min_weight=min_weight
-    )
+    ridge = state.structure.ridge
+    new = tangents_at(point, there.values, there.slopes, ridge=ridge, errors=errors)
+    return _with_tangents(state, new, min_weight)

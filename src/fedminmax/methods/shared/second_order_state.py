@@ -9,6 +9,7 @@ from torch import Tensor
 from fedminmax.core.certificate import (
     Certificate,
     RowSize,
+    Tangents,
     errors_at,
     errors_of_quadratics,
     masked_errors,
@@ -35,8 +36,8 @@ class SecondOrderState:
     parameter; both are in coordinates around the columns' ``centre`` (see ``solvers.centring``).
     ``promised`` is the predicted decrease at the next candidate, within the trust region, and
     ``left`` the most that the quadratics leave to be gained by any step; for squared error, which
-    determines the next candidate's risk, by any step from there. ``cuts`` are linear
-    lower bounds on the risks: constant and slope. ``upper`` and ``lower`` bound the game's value;
+    determines the next candidate's risk, by any step from there. ``tangents`` are
+    linear lower bounds on the players' risks. ``upper`` and ``lower`` bound the game's value;
     lower is minus infinity if nothing is proved. ``answer`` is the worst risk of the selected
     model, with its penalty; infinite unless it was measured on all rows. ``seen`` has the rows
     behind each player's risk, weighted by round, and ``repeats`` is how often in a row the
@@ -58,7 +59,7 @@ class SecondOrderState:
     curvature: Tensor
     centre: Tensor
     scale: Tensor
-    cuts: Tensor
+    tangents: Tangents
     damping: float
     promised: float
     left: float
@@ -183,7 +184,7 @@ def start_second_order(
         curvature=new(1 if structure.coded else players, structure.curvature_numbers),
         centre=new(structure.inputs),
         scale=new(numbers),
-        cuts=new(0, numbers + 1),
+        tangents=Tangents(new(0, players), new(0, players, numbers), *[new(0, players)] * 2),
         damping=FIRST_DAMPING,
         promised=0.0,
         left=math.inf,
