@@ -205,3 +205,14 @@ def test_three_classes_have_no_monotone_score() -> None:
     frame = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]})
     with pytest.raises(InputError, match="3 classes"):
         FedMinMaxClassifier(monotone={"age": "up"}).fit(frame, [0, 1, 2, 0, 1, 2])
+
+
+@pytest.mark.slow
+def test_a_straight_line_among_many_columns_is_as_fine_as_its_values() -> None:
+    """With a level for each of its few effects it would be a staircase: 1/64 of the variance."""
+    x = np.random.default_rng(5).random((400, 130))
+    y = x[:, 0] - x[:, 1]
+    model = FedMinMaxRegressor(pairs=0).fit(x[:300], y[:300], sensitive_features=SEX[:300])
+    assert max(len(column.nodes) for column in model.encoder_.columns) == 8
+    left = np.square(model.predict(x[300:]) - y[300:]).mean() / y.var()
+    assert left < 0.003

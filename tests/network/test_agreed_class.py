@@ -12,6 +12,7 @@ from fedminmax.config.planned_runs import RATE, SAFE, PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.additive.model import AdditiveModel, Pair
 from fedminmax.core.workspace import model_with
+from fedminmax.data.tables import bins
 from fedminmax.data.tables.encoding import with_directions
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
@@ -91,11 +92,18 @@ def simulated(config: TableConfig, run: PlannedRun) -> tuple[FederatedTables, Te
 
 @pytest.mark.parametrize("regression", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("nodes", [False, True])
 def test_the_network_has_the_simulations_model(
+    nodes: bool,  # noqa: FBT001 - the case
     masked: bool,  # noqa: FBT001 - the case
     regression: bool,  # noqa: FBT001 - the case
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if nodes:
+        # As if there were many columns: each has few effects.
+        monkeypatch.setattr(bins, "MIN_MAX_CODES", 20)
+        monkeypatch.setattr(bins, "RECORDS_PER_CODE", 10**6)
     config = write_sites(tmp_path, regression=regression)
     tables, members = simulated(config, FAST)
     plan = plan_of_sites(config, FAST, masked=masked)
@@ -108,6 +116,7 @@ def test_the_network_has_the_simulations_model(
     assert agreed.encoding == tables.encoding
     assert agreed.encoding.stage == 1
     assert agreed.encoding.pairs
+    assert any(block.nodes for block in agreed.encoding.blocks) == nodes
     found = read_members(run_folder(tmp_path / "server", plan, 0))
     task = task_of(plan, agreed.encoding)
     outputs = [

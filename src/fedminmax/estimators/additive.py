@@ -41,7 +41,7 @@ def start_additive(
     ridge, train = ridge_of(settings, loss), rows.places.train
     structure = LinearStructure(
         outputs,
-        sum(block.size for block in codes.blocks),
+        sum(block.own.size for block in codes.blocks),
         intercept=True,
         loss="cross_entropy" if outputs > 1 else "squared_error",
         ridge=ridge,

@@ -32,6 +32,7 @@ from fedminmax.data.tables.bins import (
     bins_of,
     codes_each,
     count_cells,
+    fine_bins,
     first_grid,
     most_bins,
     refined,
@@ -52,6 +53,7 @@ class NumberColumn:
     fallback: int
     flags_missing: bool
     monotone: str | None = None
+    nodes: tuple[int, ...] = ()
 
     @property
     def block(self) -> Block:
@@ -61,7 +63,7 @@ class NumberColumn:
         if bins <= 2:
             return Block(bins + self.flags_missing, rising=rising)
         places = positions_of(self.edges)
-        return Block(bins + self.flags_missing, bins, positions=places, rising=rising)
+        return Block(bins + self.flags_missing, bins, 0.0, places, rising, self.nodes)
 
     def codes(self, values: Table) -> Codes:
         """Return the code of each value."""
@@ -167,6 +169,7 @@ def choose_codes(
             f"an additive model has at most {MAX_CODES:,} effects, too few for {len(wanted):,} "
             "columns; give model='linear', or fewer columns"
         )
+    fine = fine_bins(most, len(wanted), len(table))
     columns: list[NumberColumn | CategoryColumn] = []
     for place, values in enumerate(table.T):
         present = values[~np.isnan(values)].astype(np.float64)
@@ -174,24 +177,24 @@ def choose_codes(
             kept = _kept_categories(present, len(categories[place]), most)
             columns.append(CategoryColumn(kept, bool(missing[place])))
         else:
-            chosen = pooled_bins(names[place], present, min(most, bins))
+            chosen = pooled_bins(names[place], present, fine, most)
             # All values may be missing.
             flagged = bool(missing[place] and len(present))
-            columns.append(NumberColumn(chosen.edges, chosen.median, flagged))
+            columns.append(NumberColumn(chosen.edges, chosen.median, flagged, nodes=chosen.nodes))
     return TableCodes(tuple(columns), tuple(names))
 
 
-def pooled_bins(name: str, values: Table, most: int) -> ColumnBins:
+def pooled_bins(name: str, values: Table, bins: int, most_nodes: int) -> ColumnBins:
     """Return the bins of a column whose values are all at hand."""
     sums = exact_sums(np.ascontiguousarray(values))
     if not sums.count or sums.variance == 0:
         return ColumnBins((), 0)
-    grid = first_grid(name, sums, most)
+    grid = first_grid(name, sums, bins)
     counts = [count_cells(values, grid)]
     for _ in range(REFINEMENTS):
         grid = refined(grid, counts)
         counts.append(count_cells(values, grid))
-    return bins_of(grid, counts)
+    return bins_of(grid, counts, most_nodes)
 
 
 def _kept_categories(present: Table, listed: int, most: int) -> tuple[int, ...]:

@@ -19,13 +19,13 @@ are counts, of records by code and by pair of codes.
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, pairwise
 
 import torch
 from torch import Tensor
 
 from fedminmax.core.additive.effects import standard_errors
-from fedminmax.core.additive.model import AdditiveModel, Block, Pair, codes_with_pairs
+from fedminmax.core.additive.model import AdditiveModel, Block, Design, Pair, codes_with_pairs
 from fedminmax.core.additive.smoothing import (
     MeanSums,
     SmoothFit,
@@ -101,7 +101,7 @@ def class_structure(outputs: int, blocks: Sequence[Block], ridge: float) -> Line
     """Return the layout of the plain mean fit, which has a likelihood or squared errors as loss."""
     return LinearStructure(
         outputs,
-        sum(block.size for block in blocks),
+        sum(block.own.size for block in blocks),
         intercept=True,
         loss="squared_error" if outputs == 1 else "cross_entropy",
         ridge=ridge,
@@ -146,6 +146,7 @@ def class_rounds(
         rounds += fit.rounds
     values = [_rounded(smoothness * value) for value in fit.smoothing.tolist()]
     matrix = fit.structure.as_matrix(fit.structure.from_free(fit.theta))
+    plain = Design([replace(block, smoothing=0.0) for block in fit.blocks], records=1, ridge=0.0)
     counts = _counts(together, blocks, pairs)
     return AdditiveClass(
         tuple(replace(b, smoothing=v) for b, v in zip(fit.blocks, values, strict=True)),
@@ -153,7 +154,7 @@ def class_rounds(
             replace(pair, smoothing=value)
             for pair, value in zip(pairs, values[len(blocks) :], strict=True)
         ),
-        matrix[:, :-1],
+        plain.filled(matrix[:, :-1]),
         matrix[:, -1],
         counts,
         _standard_errors(fit, counts),
@@ -191,24 +192,25 @@ def _records_together(structure: LinearStructure, first: ClassTotals, records: i
 
 
 def _counts(together: Tensor, blocks: Sequence[Block], pairs: Sequence[Pair]) -> Tensor:
-    """Return the records of each code, those of pairs last."""
-    parts = [together[-1, :-1]]
-    offsets = (0, *accumulate(block.size for block in blocks))
+    """Return the records of each code, those of pairs last; between nodes as if evenly spread."""
+    spans = [slice(*e) for e in pairwise(accumulate((b.own.size for b in blocks), initial=0))]
+    shares = [block.line_shares() for block in blocks]
+    spreads = [own / own.sum(dim=0) for own in shares]
+    parts = [spread @ together[-1, span] for spread, span in zip(spreads, spans, strict=True)]
     for pair in pairs:
-        rows, columns = (
-            slice(offsets[number], offsets[number + 1]) for number in (pair.first, pair.second)
-        )
+        first, second = pair.first, pair.second
         cells = torch.tensor(pair.first_cells)[:, None] * pair.width + torch.tensor(
             pair.second_cells
         )
+        by_code = spreads[first] @ together[spans[first], spans[second]] @ spreads[second].T
         counts = together.new_zeros(pair.block.size)
-        parts.append(counts.index_add_(0, cells.flatten(), together[rows, columns].flatten()))
+        parts.append(counts.index_add_(0, cells.flatten(), by_code.flatten()))
     return torch.cat(parts)
 
 
 def _standard_errors(fit: SmoothFit, counts: Tensor) -> Tensor:
-    sizes = [block.size for block in fit.blocks]
-    return standard_errors(fit.structure, covariance_root(fit, _sums_of(fit)), sizes, counts)
+    root = covariance_root(fit, _sums_of(fit))
+    return standard_errors(fit.structure, root, fit.blocks, counts)
 
 
 def _sums_of(fit: SmoothFit) -> MeanSums:
@@ -229,9 +231,9 @@ def _candidate_pairs(fit: SmoothFit) -> tuple[Pair, ...]:
     """Return all pairs of the columns with the largest effects, in coarse cells."""
     structure, sums = fit.structure, _sums_of(fit)
     columns = structure.columns
-    weights = sums.curvature.diagonal()[:columns][:-1]
+    weights = sums.curvature[columns - 1, : columns - 1]
     effects = structure.as_matrix(structure.from_free(fit.theta))[:, :-1]
-    sizes = [block.size for block in fit.blocks]
+    sizes = [block.own.size for block in fit.blocks]
     parts = list(zip(torch.split(effects, sizes, dim=1), torch.split(weights, sizes), strict=True))
     importance = torch.tensor([_spread(*part) for part in parts])
     ranked = torch.sort(importance, descending=True, stable=True).indices.tolist()
@@ -253,8 +255,12 @@ def _coarse_cells(block: Block, effects: Tensor, weights: Tensor) -> tuple[int, 
     """Return a cell for each code: codes in order of bins, or of effects, in parts of equal weight.
 
     With several outputs, codes are in the order of the output whose effects differ most. Codes
-    beside bins in order, of missing values, have cells of their own.
+    beside bins in order, of missing values, have cells of their own. A code between nodes is in
+    the cell of the nearer one.
     """
+    if block.nodes:
+        of_nodes = _coarse_cells(block.own, effects, weights)
+        return tuple(of_nodes[node] for node in block.line_shares().argmax(dim=1).tolist())
     if block.size <= CELLS:
         return tuple(range(block.size))
     beside = block.size - block.ordered if block.ordered else 0

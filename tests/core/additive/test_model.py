@@ -1,5 +1,6 @@
 """Additive models: effects, penalty, and what a linear model of indicators has to say of them."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -49,6 +50,21 @@ def test_the_penalty_of_the_effects_is_the_ridge_of_the_parameters() -> None:
         start += block.size
     ridge_penalty = 0.5 * RIDGE * model.weight.detach().square().sum()
     assert float(ridge_penalty) == pytest.approx(float(penalty))
+
+
+def test_effects_between_nodes_are_on_straight_lines() -> None:
+    places, nodes = (-3.0, -1.0, 0.0, 0.5, 4.0, 9.0), (0, 2, 5)
+    block = Block(7, ordered=6, smoothing=4.0, positions=places, nodes=nodes)
+    model = AdditiveModel(1, [block], records=RECORDS, ridge=RIDGE)
+    effects = np.interp(places, np.array(places)[list(nodes)], [2.0, -1.0, 5.0])
+    expected = torch.tensor([[*effects, 8.0]])
+    # What stands between nodes is not read.
+    given = torch.tensor([[2.0, 99.0, -1.0, 99.0, 99.0, 5.0, 8.0]]).double()
+    assert torch.allclose(model.load_effects(given, torch.zeros(1)).effects, expected)
+    assert torch.allclose(model(torch.arange(7)[:, None]).flatten(), expected[0])
+    assert model.weight.shape == (1, 4)
+    shares = block.line_shares()
+    assert float(shares.square().sum(dim=1).max()) <= 1.0
 
 
 def test_straight_lines_over_bins_are_not_rough() -> None:

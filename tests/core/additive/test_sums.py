@@ -1,5 +1,6 @@
 """Histograms give the sums of a linear model of indicators, and autograd's gradients."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,14 @@ from fedminmax.core.linear_structure import LinearStructure, linear_structure_of
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.task import Task
 
-BLOCKS = (Block(5, ordered=4, smoothing=3.0), Block(3, smoothing=1.0), Block(2, smoothing=0.5))
+PLACES, NODES = (0.0, 1.0, 1.5, 4.0, 5.0), (0, 1, 4)
+BLOCKS = (
+    Block(5, ordered=4, smoothing=3.0),
+    Block(3, smoothing=1.0),
+    Block(6, ordered=5, smoothing=2.0, positions=PLACES, nodes=NODES),
+    Block(2, smoothing=0.5),
+    Block(6, ordered=5, smoothing=0.1, positions=PLACES, nodes=NODES),
+)
 GROUPS, RIDGE = 3, 1e-3
 
 
@@ -37,6 +45,17 @@ def model_and_structure(outputs: int, loss: str) -> tuple[AdditiveModel, LinearS
     return model, structure
 
 
+def _columns(block: Block, codes: Tensor) -> Tensor:
+    """Return indicators of codes; between nodes, the shares of both in a straight line."""
+    indicators = nn.functional.one_hot(codes.long(), block.size).double()
+    if not block.nodes:
+        return indicators
+    places = np.array(block.positions)[list(block.nodes)]
+    hats = [np.interp(block.positions, places, hat) for hat in np.eye(len(places))]
+    lines = indicators[:, : block.ordered] @ torch.from_numpy(np.stack(hats, axis=1))
+    return torch.cat([lines, indicators[:, block.ordered :]], dim=1)
+
+
 CASES = [(2, "cross_entropy"), (4, "cross_entropy"), (3, "brier"), (1, "squared_error")]
 
 
@@ -44,10 +63,7 @@ CASES = [(2, "cross_entropy"), (4, "cross_entropy"), (3, "brier"), (1, "squared_
 def test_they_are_those_of_the_dense_path(outputs: int, loss: str) -> None:
     rows = rows_of(outputs)
     model, structure = model_and_structure(outputs, loss)
-    columns = [
-        nn.functional.one_hot(rows.x[:, number].long(), block.size)
-        for number, block in enumerate(BLOCKS)
-    ]
+    columns = [_columns(block, rows.x[:, number]) for number, block in enumerate(BLOCKS)]
     dense = model.design.transformed(torch.cat(columns, dim=1).double())
     parameters = torch.cat([p.detach().flatten() for p in model.parameters()])
     expected = linear_group_sums(structure, parameters, Examples(dense, rows.y, rows.group), GROUPS)

@@ -19,7 +19,7 @@ from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.core.additive.model import Block, Pair
 from fedminmax.core.bounds import RowLengths
 from fedminmax.data.tables.agree import agree_on_encoding, bins_in_memory
-from fedminmax.data.tables.bins import MAX_CODES
+from fedminmax.data.tables.bins import MAX_CODES, MAX_FINE_BINS
 from fedminmax.data.tables.encode import distance_warnings, encode_features
 from fedminmax.data.tables.encoding import (
     BinnedQuantity,
@@ -158,6 +158,8 @@ def test_pairs_and_smoothing_are_part_of_it() -> None:
     [
         (("features", 0, "edges"), [45.0, 35.0], "has no usable bins of 'age'"),
         (("features", 0, "edges"), list(range(200)), "has no usable bins of 'age'"),
+        (("features", 0, "nodes"), [0, 1], "has no usable bins of 'age'"),
+        (("features", 0, "nodes"), [0, 2, 1, 3], "has no usable bins of 'age'"),
         (("features", 0, "fallback"), 9, "has no usable bins of 'age'"),
         (("features", 1, "categories"), ["a", "z"], "that its schema does not have"),
         (("features", 1, "categories"), ["a", "a"], "has a category of 'ward' twice"),
@@ -219,9 +221,10 @@ def test_the_number_of_codes_is_limited(shape: tuple[int, ...], largest: int | N
     schema, rows = wide(*shape)
     encoding = agreed([rows], schema)
     assert len(encoding.features) == len(schema.features)
-    assert sum(block.size for block in encoding.blocks) <= MAX_CODES
+    assert sum(block.own.size for block in encoding.blocks) <= MAX_CODES
+    assert sum(block.size for block in encoding.blocks) <= max(MAX_CODES, MAX_FINE_BINS)
     if largest is not None:
-        assert max(block.size for block in encoding.blocks) <= largest
+        assert max(block.own.size for block in encoding.blocks) <= largest
 
 
 def test_too_many_columns_are_refused_with_the_way_out() -> None:

@@ -119,6 +119,20 @@ def test_a_shared_value_is_alone_and_others_are_cut_at_quantiles() -> None:
     assert len(records) >= MAX_BINS - 3
 
 
+def test_nodes_are_at_the_ends_at_quantiles_and_around_a_shared_value() -> None:
+    random = np.random.default_rng(3)
+    values = np.concatenate([random.normal(size=20_000), np.full(30_000, 0.25)])
+    found = bins_of(*agreed([values], MAX_BINS), 12)
+    alone = int(np.searchsorted(found.edges, 0.25, side="right"))
+    assert {0, alone - 1, alone, alone + 1, len(found.edges)} <= {*found.nodes}
+    assert list(found.nodes) == sorted({*found.nodes})
+    assert len(found.nodes) == 12
+    own = np.searchsorted(found.edges, values[:20_000], side="right")
+    between = np.histogram(own, bins=[*found.nodes, found.nodes[-1] + 1])[0]
+    assert between.max() < 20_000 / 4
+    assert bins_of(*agreed([values], 12), 12).nodes == ()
+
+
 def test_scaling_by_a_power_of_two_scales_the_cells() -> None:
     for values in (columns()["normal"], columns()["years"], columns()["gains"]):
         codes = np.searchsorted(edges_of(values), values, side="right")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedminmax.core.additive.model import Block
 from fedminmax.core.linear_structure import LinearStructure
 
 
@@ -72,9 +73,9 @@ def shares_of(counts: Tensor, sizes: Sequence[int]) -> list[Tensor]:
 
 
 def standard_errors(
-    structure: LinearStructure, root: Tensor, sizes: Sequence[int], counts: Tensor
+    structure: LinearStructure, root: Tensor, blocks: Sequence[Block], counts: Tensor
 ) -> Tensor:
-    """Return the standard error of every centred effect [scores, columns].
+    """Return the standard error of every centred effect [scores, codes].
 
     ``root`` [f, f] is R of the free parameters' covariance R'R.
     """
@@ -82,13 +83,12 @@ def standard_errors(
     directions = score_contrasts(structure.outputs) @ structure.basis
     free = directions.shape[1]
     by_output = root.reshape(len(root), free, columns)
-    errors = torch.empty(len(directions), structure.inputs, dtype=torch.float64)
-    for score, direction in enumerate(directions):
-        start = 0
-        own = torch.einsum("a,xay->xy", direction, by_output)
-        for share in shares_of(counts, sizes):
-            span = slice(start, start + len(share))
-            start += len(share)
-            block = own[:, span]
-            errors[score, span] = (block - (block @ share)[:, None]).norm(dim=0)
-    return errors
+    shares = shares_of(counts, [block.size for block in blocks])
+    errors = []
+    for direction in directions:
+        own = torch.einsum("a,xay->xy", direction, by_output)[:, :-1]
+        parts = torch.split(own, [block.own.size for block in blocks], dim=1)
+        for block, part, share in zip(blocks, parts, shares, strict=True):
+            codes = part @ block.line_shares().T if block.nodes else part
+            errors.append((codes - (codes @ share)[:, None]).norm(dim=0))
+    return torch.cat(errors).reshape(len(directions), -1)

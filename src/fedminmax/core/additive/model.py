@@ -49,6 +49,11 @@ class Block:
     after another). 0 means that the squares of all effects are penalised. A ``smoothing`` of 0
     penalises nothing. Effects of the first ``rising`` codes on the score must not fall from one
     code to the next; those of the first ``-rising`` codes must not rise.
+
+    With ``nodes``, which need positions, only these bins, the first and the last among them, have
+    effects of their own; others are on the straight line between the nodes beside them. So a
+    straight effect is as fine as the bins, and needs few parameters (Wood, Li, Shaddick, Augustin:
+    Generalized additive models for gigadata, JASA 2017, have fine bins of coarse splines, too).
     """
 
     size: int
@@ -56,11 +61,46 @@ class Block:
     smoothing: float = 0.0
     positions: tuple[float, ...] = ()
     rising: int = 0
+    nodes: tuple[int, ...] = ()
+
+    @property
+    def own(self) -> "Block":
+        """The block of the effects of its own, which are the parameters."""
+        if not self.nodes:
+            return self
+        count = len(self.nodes)
+        return Block(
+            count + self.size - self.ordered,
+            count,
+            self.smoothing,
+            tuple(self.positions[node] for node in self.nodes),
+            (self.rising > 0) * count - (self.rising < 0) * count,
+        )
 
     @property
     def rank(self) -> int:
         """The rank of the penalty that smoothing multiplies."""
         return max(self.ordered - 2, 0) if self.ordered else self.size
+
+    def line_shares(self) -> Tensor:
+        """Return which parts of its own effects make the effect of each code [size, own.size].
+
+        >>> Block(4, 3, positions=(0.0, 1.0, 4.0), nodes=(0, 2)).line_shares().tolist()
+        [[1.0, 0.0, 0.0], [0.75, 0.25, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+        """
+        if not self.nodes:
+            return torch.eye(self.size, dtype=torch.float64)
+        places = torch.tensor(self.positions, dtype=torch.float64)
+        nodes = places[list(self.nodes)]
+        after = torch.searchsorted(nodes, places).clamp(min=1)
+        share = (places - nodes[after - 1]) / (nodes[after] - nodes[after - 1])
+        codes, own = torch.arange(self.ordered), self.own.size
+        shares = torch.zeros(self.size, own, dtype=torch.float64)
+        shares[codes, after - 1] = 1.0 - share
+        shares[codes, after] = share
+        beside = torch.arange(self.size - self.ordered)
+        shares[self.ordered + beside, len(self.nodes) + beside] = 1.0
+        return shares
 
 
 @dataclass(frozen=True)
@@ -149,7 +189,11 @@ def fixed_roughness(block: Block) -> Tensor:
 
 
 class Design:
-    """The blocks of an additive model, where they begin, and their transforms.
+    """The blocks of an additive model, where their codes begin, and their transforms.
+
+    ``sizes`` and ``offsets`` are about codes. ``columns`` counts the parameters of an output:
+    those of each block, in turn, are its own effects, of which ``fills`` make those of all codes
+    (None if that is the same).
 
     Args:
         blocks: at least one.
@@ -161,8 +205,11 @@ class Design:
         self.blocks = tuple(blocks)
         self.sizes = tuple(block.size for block in blocks)
         self.offsets = (0, *accumulate(self.sizes[:-1]))
-        self.columns = sum(self.sizes)
-        self.transforms = tuple(_transform(block, records, ridge) for block in blocks)
+        self.own = tuple(block.own for block in blocks)
+        self.widths = [block.size for block in self.own]
+        self.columns = sum(self.widths)
+        self.fills = tuple(block.line_shares() if block.nodes else None for block in blocks)
+        self.transforms = tuple(_transform(block, records, ridge) for block in self.own)
 
     @property
     def is_plain(self) -> bool:
@@ -175,10 +222,23 @@ class Design:
         return any(abs(block.rising) > 1 for block in self.blocks)
 
     def slices(self) -> list[slice]:
+        """Return where the parameters of each block are among all."""
+        return [slice(*ends) for ends in pairwise(accumulate(self.widths, initial=0))]
+
+    def code_slices(self) -> list[slice]:
         """Return where the codes of each block are among all."""
-        return [
-            slice(start, start + size) for start, size in zip(self.offsets, self.sizes, strict=True)
+        return [slice(*ends) for ends in pairwise(accumulate(self.sizes, initial=0))]
+
+    def filled(self, effects: Tensor) -> Tensor:
+        """Return the effects of all codes, given the blocks' own [..., columns]."""
+        if all(fill is None for fill in self.fills):
+            return effects
+        parts = torch.split(effects, self.widths, dim=-1)
+        filled = [
+            part if fill is None else part @ fill.T.to(part)
+            for part, fill in zip(parts, self.fills, strict=True)
         ]
+        return torch.cat(filled, dim=-1)
 
     def cone(self) -> Tensor:
         """Return the rows a with a . phi >= 0 for one output that keeps to ``rising`` [k, columns].
@@ -187,7 +247,7 @@ class Design:
         [[-1.0, 1.0, 0.0]]
         """
         rows = []
-        for block, span, transform in zip(self.blocks, self.slices(), self.transforms, strict=True):
+        for block, span, transform in zip(self.own, self.slices(), self.transforms, strict=True):
             changes = torch.eye(block.size, dtype=torch.float64)[: abs(block.rising)].diff(dim=0)
             changes = changes if block.rising >= 0 else -changes
             own = torch.zeros(len(changes), self.columns, dtype=torch.float64)
@@ -196,7 +256,7 @@ class Design:
         return torch.cat(rows)
 
     def in_order(self, effects: Tensor) -> Tensor:
-        """Return effects [outputs, columns] that keep to ``rising``: the same if they already do.
+        """Return own effects [outputs, columns] that keep to ``rising``: the same if they do.
 
         Parameters in the cone do so up to rounding.
         """
@@ -204,7 +264,7 @@ class Design:
             return effects
         signs = effects.new_tensor(SIGNS_OF_SCORE[len(effects)])[:, None]
         parts = []
-        for block, part in zip(self.blocks, torch.split(effects, list(self.sizes), 1), strict=True):
+        for block, part in zip(self.own, torch.split(effects, self.widths, 1), strict=True):
             towards = signs if block.rising >= 0 else -signs
             bins = towards * part[:, : abs(block.rising)]
             highest = bins.cummax(dim=1).values if block.rising else bins
@@ -215,9 +275,9 @@ class Design:
     def transformed(self, values: Tensor) -> Tensor:
         """Return T' values for values [..., columns]; transforms are symmetric.
 
-        That turns phi into effects, and sums over codes into gradients in phi.
+        That turns phi into own effects, and gradients in these into gradients in phi.
         """
-        parts = torch.split(values, list(self.sizes), dim=-1)
+        parts = torch.split(values, self.widths, dim=-1)
         products = [
             part @ transform.to(part) if transform.dim() else part * transform.to(part)
             for part, transform in zip(parts, self.transforms, strict=True)
@@ -225,14 +285,17 @@ class Design:
         return torch.cat(products, dim=-1)
 
     def restored(self, effects: Tensor) -> Tensor:
-        """Return phi of these effects [..., columns]."""
+        """Return phi of these effects of all codes [..., codes]."""
         parts = torch.split(effects, list(self.sizes), dim=-1)
-        solved = [
-            torch.linalg.solve(transform.to(part), part, left=False)
-            if transform.dim()
-            else part / transform.to(part)
-            for part, transform in zip(parts, self.transforms, strict=True)
-        ]
+        solved = []
+        for block, part, transform in zip(self.blocks, parts, self.transforms, strict=True):
+            beside = range(block.ordered, block.size)
+            own = part[..., [*block.nodes, *beside]] if block.nodes else part
+            solved.append(
+                torch.linalg.solve(transform.to(own), own, left=False)
+                if transform.dim()
+                else own / transform.to(own)
+            )
         return torch.cat(solved, dim=-1)
 
 
@@ -286,11 +349,12 @@ class AdditiveModel(nn.Linear):
 
     @property
     def effects(self) -> Tensor:
-        """The effect of every code on every output [outputs, columns]."""
-        return self.design.in_order(self.design.transformed(self.weight))
+        """The effect of every code on every output [outputs, codes]."""
+        design = self.design
+        return design.filled(design.in_order(design.transformed(self.weight)))
 
     def load_effects(self, effects: Tensor, intercepts: Tensor) -> "AdditiveModel":
-        """Set the effects [outputs, columns] and the intercepts [outputs]."""
+        """Set the effects [outputs, codes] and the intercepts [outputs]."""
         with torch.no_grad():
             self.weight.copy_(self.design.restored(effects.to(self.weight)))
             self.bias.copy_(intercepts)

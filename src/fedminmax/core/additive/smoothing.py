@@ -8,7 +8,7 @@ parameter optimization, Biometrics 2017):
     lambda_b <- lambda_b phi (rank_b / lambda_b - tr(V S_b)) / (theta' S_b theta),  V = (H + S)^-1,
 
 with phi = 1 for a likelihood, and twice the error variance for squared errors; for bends in few
-records up to twice as much. The next round's sums are taken at that minimum (Gu: Cross-validating
+records more than that. The next round's sums are taken at that minimum (Gu: Cross-validating
 non-Gaussian data, 1992, calls this performance iteration). A handful of rounds suffice. All sums
 here are totals over records.
 
@@ -156,11 +156,12 @@ def _penalty(fit: SmoothFit, theta: Tensor) -> float:
 
 
 def _smoothed_blocks(fit: SmoothFit) -> Iterator[tuple[Block, float, slice]]:
-    """Yield each block with its smoothing, and where its codes are among an output's parameters."""
+    """Yield each block's own with its smoothing, and where it is among an output's parameters."""
     start = 0
     for block, smoothing in zip(fit.blocks, fit.smoothing.tolist(), strict=True):
-        yield replace(block, smoothing=smoothing), smoothing, slice(start, start + block.size)
-        start += block.size
+        own = replace(block.own, smoothing=smoothing)
+        yield own, smoothing, slice(start, start + own.size)
+        start += own.size
 
 
 def covariance_root(fit: SmoothFit, sums: MeanSums) -> Tensor:
@@ -205,7 +206,7 @@ def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
     theta = root.T @ (root @ (sums.curvature @ sums.theta - sums.gradient))
     by_output = theta.reshape(-1, columns)
     outputs = len(by_output)
-    scale, caution = _dispersion(fit, sums, theta, root), _caution(fit.records)
+    scale, caution = _dispersion(fit, sums, theta, root), _caution(fit)
     steps, freedoms = torch.zeros_like(fit.smoothing), torch.zeros_like(fit.smoothing)
     for number, (block, before, span) in enumerate(_smoothed_blocks(fit)):
         if block.rank == 0:
@@ -243,17 +244,15 @@ def _from_counts(fit: SmoothFit, sums: MeanSums) -> Tensor:
     """
     structure, outputs = fit.structure, fit.structure.outputs
     columns = structure.columns
-    records = outputs * sums.curvature.diagonal()[:columns]
+    records = outputs * sums.curvature[columns - 1, :columns]
     counts = records / outputs - structure.basis @ sums.gradient.reshape(-1, columns)
     shares = (counts[:, -1:] / records[-1]).clamp(min=1e-6)
     chances = (counts + PRIOR_RECORDS * shares) / (records + PRIOR_RECORDS)
     odds = chances.log() - shares.log()
     odds = odds - odds.mean(dim=0)
     alone, together = outputs * (chances - shares), structure.basis @ fit.theta.reshape(-1, columns)
-    effects, start = torch.zeros_like(together), 0
-    for block, smoothing in zip(fit.blocks, fit.smoothing.tolist(), strict=True):
-        span = slice(start, start + block.size)
-        start += block.size
+    effects = torch.zeros_like(together)
+    for block, smoothing, span in _smoothed_blocks(fit):
         products = records[span] * alone[:, span]
         squares = float((products * alone[:, span]).sum())
         left = float((products * together[:, span]).sum()) / max(squares, 1e-300)
@@ -276,13 +275,15 @@ def _dispersion(fit: SmoothFit, sums: MeanSums, theta: Tensor, root: Tensor) -> 
     return 2.0 * max(squares, 1e-300) / max(fit.records - used, 1.0)
 
 
-def _caution(records: int) -> float:
-    """Return as if how many times as much records varied, for bends: up to twice if there are few.
+def _caution(fit: SmoothFit) -> float:
+    """Return as if how many times as much records varied, for bends, if there are few records.
 
-    In doubt, effects of numbers are then straighter (Wood: Generalized Additive Models, 2017,
-    section 6.2.4).
+    In doubt, effects of numbers are then straighter: twice (Wood: Generalized Additive Models,
+    2017, section 6.2.4), or the logarithm of how many could bend by chance (Foster, George: The
+    risk inflation criterion for multiple regression, 1994).
     """
-    return 1.0 + min(1.0, CAUTIOUS_RECORDS / records)
+    numbers = sum(block.ordered > 0 for block in fit.blocks)
+    return 1.0 + min(1.0, CAUTIOUS_RECORDS / fit.records) * max(1.0, math.log(max(numbers, 1)))
 
 
 def _penalised(fit: SmoothFit, sums: MeanSums) -> float:

@@ -72,7 +72,8 @@ def coded_bends(
 ) -> Tensor:
     """Return second derivatives in each output, summed by code [outputs, columns].
 
-    Those of one output are p (1 - p) of its class; 2 for squared errors.
+    Those of one output are p (1 - p) of its class; 2 for squared errors. Codes between nodes are
+    shared out among these.
     """
     effects = _effects(structure, design, parameters)
     sums = torch.zeros(structure.outputs, design.columns, dtype=torch.float64)
@@ -84,8 +85,9 @@ def coded_bends(
             chances = torch.softmax(scores, dim=1)
             bends = chances * (1.0 - chances)
         for own, weights in zip(sums, bends.T.contiguous(), strict=True):
-            for column, span in zip(chunk.codes, design.slices(), strict=True):
-                own[span] += torch.bincount(column, weights, span.stop - span.start)
+            for number, span in enumerate(design.slices()):
+                by_code = torch.bincount(chunk.codes[number], weights, design.sizes[number])
+                own[span] += _own_sums(by_code, design.fills[number])
     return sums
 
 
@@ -110,15 +112,22 @@ def _chunks(examples: Examples) -> Iterator[_Chunk]:
 
 
 def _effects(structure: LinearStructure, design: Design, parameters: Tensor) -> Tensor:
-    """Return effects and intercepts [outputs, columns + 1]."""
-    return _in_model_coordinates(design, structure.as_matrix(parameters.detach().double()))
+    """Return the effects of all codes and intercepts [outputs, codes + 1]."""
+    matrix = structure.as_matrix(parameters.detach().double())
+    own = design.transformed(matrix[:, :-1])
+    return torch.cat([design.filled(own), matrix[:, -1:]], dim=-1)
+
+
+def _own_sums(by_code: Tensor, fill: Tensor | None) -> Tensor:
+    """Return sums by code [..., codes] as derivatives in the effects of nodes."""
+    return by_code if fill is None else by_code @ fill
 
 
 def _scores(effects: Tensor, design: Design, codes: Tensor) -> Tensor:
     """Return the outputs of these records [n, outputs]."""
     scores = effects[:, -1:].repeat(1, codes.shape[1])
     for own, score in zip(effects, scores, strict=True):
-        for column, span in zip(codes, design.slices(), strict=True):
+        for column, span in zip(codes, design.code_slices(), strict=True):
             score += own[span].index_select(0, column)
     return scores.T.contiguous()
 
@@ -137,7 +146,8 @@ def _add_gradients(
     def add(number: int) -> None:
         span, size = spans[number], design.sizes[number]
         cells = torch.add(chunk.codes[number], group, alpha=size)
-        gradients[:, span] += torch.bincount(cells, slope, groups * size).view(groups, size)
+        by_code = torch.bincount(cells, slope, groups * size).view(groups, size)
+        gradients[:, span] += _own_sums(by_code, design.fills[number])
 
     _for_each_block(add, len(spans), pool)
 
@@ -149,19 +159,23 @@ def _add_curvature(
     weight: Tensor,
     pool: ThreadPoolExecutor | None,
 ) -> None:
-    """Add to the lower triangle; within a block only the diagonal is not 0."""
-    spans, sizes, codes = design.slices(), design.sizes, chunk.codes
+    """Add to the lower triangle; within a block without nodes only the diagonal is not 0."""
+    spans, sizes, codes, fills = design.slices(), design.sizes, chunk.codes, design.fills
     curvature[-1, -1] += weight.sum()
 
     def add(number: int) -> None:
-        span, size = spans[number], sizes[number]
+        span, size, fill = spans[number], sizes[number], fills[number]
         sums = torch.bincount(codes[number], weight, size)
-        curvature.diagonal()[span] += sums
-        curvature[-1, span] += sums
+        if fill is None:
+            curvature.diagonal()[span] += sums
+        else:
+            curvature[span, span] += ((fill.T * sums) @ fill).tril()
+        curvature[-1, span] += _own_sums(sums, fill)
         for other in range(number):
             cells = torch.add(codes[other], codes[number], alpha=sizes[other])
-            sums = torch.bincount(cells, weight, size * sizes[other])
-            curvature[span, spans[other]] += sums.view(size, -1)
+            sums = torch.bincount(cells, weight, size * sizes[other]).view(size, -1)
+            sums = sums if fill is None else fill.T @ sums
+            curvature[span, spans[other]] += _own_sums(sums, fills[other])
 
     _for_each_block(add, len(spans), pool)
 
@@ -176,7 +190,7 @@ def _for_each_block(
 
 
 def _in_model_coordinates(design: Design, values: Tensor) -> Tensor:
-    """Return sums over codes [..., columns + 1] as derivatives in phi and the intercept."""
+    """Return derivatives in own effects and intercept [..., columns + 1] as such in phi."""
     return torch.cat([design.transformed(values[..., :-1]), values[..., -1:]], dim=-1)
 
 

@@ -26,6 +26,7 @@ from fedminmax.data.tables.bins import (
     bins_of,
     codes_each,
     count_cells,
+    fine_bins,
     first_grid,
     most_bins,
     refined,
@@ -150,6 +151,7 @@ def _coded(
         own.edges,
         flags_missing,
         own.median,
+        nodes=own.nodes,
         mean=sums.mean,
         deviation=sums.deviation,
     )
@@ -209,7 +211,8 @@ def bin_rounds(schema: Schema, total: SiteSummary) -> BinRounds:
 
     Counts are one vector for each round, over all columns in turn.
     """
-    bins = min(codes_per_column(schema, total), most_bins(total.rows))
+    most = codes_per_column(schema, total)
+    bins = fine_bins(most, len(schema.features), total.rows)
     numbers = [f.column for f in schema.features if f.kind in (Kind.NUMERIC, Kind.DATE)]
     sums = {column: total.quantities[column] for column in numbers}
     rounds: list[Grids] = [
@@ -223,7 +226,7 @@ def bin_rounds(schema: Schema, total: SiteSummary) -> BinRounds:
         by_column = counts_by_column(rounds, counts)
         rounds.append(tuple(refined(grid, by_column[grid.column]) for grid in rounds[-1]))
     by_column = counts_by_column(rounds, counts)
-    return {grid.column: bins_of(grid, by_column[grid.column]) for grid in rounds[-1]}
+    return {grid.column: bins_of(grid, by_column[grid.column], most) for grid in rounds[-1]}
 
 
 def bins_in_memory(

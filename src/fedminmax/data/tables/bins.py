@@ -28,6 +28,8 @@ MIN_MAX_BINS, MAX_BINS = 32, 128
 # Codes of one category column, and of all columns together without pairs.
 MAX_CATEGORIES = 1_000
 MAX_CODES = 4_000
+# Bins of all columns together, most of which have no effect of their own.
+MAX_FINE_BINS = 16_000
 # Of all columns together in few records, and the records behind each further code.
 MIN_MAX_CODES, RECORDS_PER_CODE = 1_000, 10
 MIN_CODES = 8
@@ -187,13 +189,17 @@ def counts_fault(grid: Grid, counts: Sequence[Counts], records: int) -> str | No
 
 @dataclass(frozen=True)
 class ColumnBins:
-    """The edges between the bins of a column, and the bin of its median."""
+    """The edges between the bins of a column, the bin of its median, and which bins are nodes.
+
+    Without nodes all bins have effects of their own (``core.additive.model.Block``).
+    """
 
     edges: tuple[float, ...]
     median: int
+    nodes: tuple[int, ...] = ()
 
 
-def bins_of(grid: Grid, counts: Sequence[Counts]) -> ColumnBins:
+def bins_of(grid: Grid, counts: Sequence[Counts], most_nodes: int = MAX_BINS) -> ColumnBins:
     """Return the bins that follow from the counts of all refinements."""
     starts, ends, records = _occupied(grid, counts)
     most = grid.cells // CELLS_PER_BIN
@@ -205,8 +211,32 @@ def bins_of(grid: Grid, counts: Sequence[Counts]) -> ColumnBins:
         short_number(end, start)
         for end, start in zip(ends[cuts].tolist(), starts[cuts + 1].tolist(), strict=True)
     )
-    median = int(np.searchsorted(np.cumsum(np.bincount(labels, records)), total / 2))
-    return ColumnBins(edges, median)
+    in_bins = np.bincount(labels, records).astype(np.int64)
+    median = int(np.searchsorted(np.cumsum(in_bins), total / 2))
+    return ColumnBins(edges, median, _nodes(in_bins, most_nodes))
+
+
+def _nodes(records: Counts, most: int) -> tuple[int, ...]:
+    """Return the bins with effects of their own; none if all have.
+
+    These are the ends; bins with more than their share of the records and those beside them, where
+    an effect may jump; and quantiles of the rest.
+
+    >>> _nodes(np.array([5] * 9), 5), _nodes(np.array([90, *[5] * 9]), 5)
+    ((0, 2, 4, 6, 8), (0, 1, 4, 6, 9))
+    """
+    last = len(records) - 1
+    if last < most:
+        return ()
+    nodes = {0, last}
+    for heavy in np.argsort(-records, kind="stable").tolist():
+        around = nodes | {max(heavy - 1, 0), heavy, min(heavy + 1, last)}
+        if int(records[heavy]) * most <= 2 * int(records.sum()) or len(around) > most:
+            break
+        nodes = around
+    rest = np.where(np.isin(np.arange(last + 1), list(nodes)), 0, records)
+    steps = np.arange(1, most - len(nodes) + 1) / (most - len(nodes) + 1)
+    return tuple(sorted(nodes | {*np.searchsorted(np.cumsum(rest), steps * rest.sum()).tolist()}))
 
 
 def _occupied(grid: Grid, counts: Sequence[Counts]) -> tuple[Values, Values, Counts]:
@@ -271,6 +301,15 @@ def most_bins(records: int) -> int:
     (32, 80, 128)
     """
     return min(max(MIN_MAX_BINS, math.isqrt(4 * records)), MAX_BINS)
+
+
+def fine_bins(most: int, columns: int, records: int) -> int:
+    """Return how many bins a column may have, of which so many have effects of their own.
+
+    >>> fine_bins(10, 100, 2_000), fine_bins(100, 40, 10**5), fine_bins(2, 1_000, 10**5)
+    (89, 128, 16)
+    """
+    return min(max(most, MAX_FINE_BINS // columns), most_bins(records))
 
 
 def codes_each(wanted: Sequence[int], others: int, records: int) -> int | None:

@@ -76,7 +76,8 @@ class BinnedQuantity:
 
     A bin begins with its edge. Missing values have the last code if ``flags_missing``, otherwise
     that of the bin ``fallback``. ``mean`` and ``deviation`` are those of the training rows. The
-    effect of a ``monotone`` column may only go up, or down, from bin to bin.
+    effect of a ``monotone`` column may only go up, or down, from bin to bin. If there are
+    ``nodes``, other bins have no effect of their own (``core.additive.model.Block``).
     """
 
     column: str
@@ -85,6 +86,7 @@ class BinnedQuantity:
     fallback: int
     smoothing: float = 0.0
     _: KW_ONLY
+    nodes: tuple[int, ...] = ()
     mean: float = 0.0
     deviation: float = 0.0
     monotone: Direction | None = None
@@ -108,7 +110,7 @@ class BinnedQuantity:
         if bins <= 2:
             return Block(bins + self.flags_missing, 0, self.smoothing, rising=rising)
         places = positions_of(self.edges)
-        return Block(bins + self.flags_missing, bins, self.smoothing, places, rising)
+        return Block(bins + self.flags_missing, bins, self.smoothing, places, rising, self.nodes)
 
 
 @with_config(STRICT)
@@ -345,8 +347,8 @@ def _additive_contradictions(encoding: Encoding) -> Iterator[str]:
         yield "has features of additive and of other models"
     if bool(coded) != (encoding.records > 0) or (encoding.pairs and not coded):
         yield "is half that of an additive model"
-    if sum(feature.block.size for feature in coded) > MAX_CODES:
-        yield f"has more than {MAX_CODES:,} codes"
+    if sum(feature.block.own.size for feature in coded) > MAX_CODES:
+        yield f"has more than {MAX_CODES:,} effects"
     if not all(_is_pair(pair, coded) for pair in encoding.pairs):
         yield "has a pair that its features cannot have"
     elif any(coded[n].block.rising for pair in encoding.pairs for n in (pair.first, pair.second)):
@@ -369,6 +371,13 @@ def _is_pair(pair: Pair, coded: Sequence[CodedFeature]) -> bool:
 def _are_bins(feature: BinnedQuantity) -> bool:
     edges = feature.edges
     increase = all(low < high for low, high in pairwise(edges)) and len(edges) < MAX_BINS
+    nodes = feature.nodes
+    if nodes and not (
+        all(low < high for low, high in pairwise(nodes))
+        and (nodes[0], nodes[-1]) == (0, len(edges))
+        and len(edges) > 1
+    ):
+        return False
     finite = all(map(math.isfinite, (*edges, feature.mean, feature.deviation)))
     return increase and finite and 0 <= feature.fallback <= len(edges) and feature.block.size > 1
 

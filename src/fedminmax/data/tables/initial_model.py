@@ -1,12 +1,11 @@
 """The model that training starts from, for rows with a given encoding."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from fedminmax.core.additive.model import AdditiveModel
+from fedminmax.core.additive.model import AdditiveModel, Block
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.data.tables.encoding import Encoding
 
@@ -34,5 +33,5 @@ def model_for_predictions(encoding: Encoding, hidden: Sequence[int]) -> nn.Modul
     """
     if not encoding.is_additive:
         return linear_or_mlp(len(encoding.names), encoding.outputs, hidden)
-    plain = [replace(block, smoothing=0.0) for block in encoding.blocks]
+    plain = [Block(block.size, rising=block.rising) for block in encoding.blocks]
     return AdditiveModel(encoding.outputs, plain, records=1, ridge=0.0)

@@ -110,7 +110,8 @@ def read_agreement(path: Path) -> Agreed | None:
         lines = [*counts.values(), *validation.values()]
         whole = all(len(own) == len(encoding.groups) for own in lines) and counts
         start = TypeAdapter(list[float]).validate_python(content["start"])
-        numbers = encoding.outputs * (len(encoding.names) + 1) if encoding.stage else 0
+        columns = sum(block.own.size for block in encoding.blocks)
+        numbers = encoding.outputs * (columns + 1) if encoding.stage else 0
         if whole and len(start) == numbers and (rate is None or 0 < float(rate) < math.inf):
             return Agreed(encoding, counts, rate, lengths, validation, start)
     except (ValueError, KeyError, TypeError, InputError) as error:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedminmax.config.schema import Kind, Schema
 from fedminmax.core.additive.model import Pair
 from fedminmax.data.tables.agree import Grids
-from fedminmax.data.tables.bins import CELLS_PER_BIN, MAX_CODES
+from fedminmax.data.tables.bins import CELLS_PER_BIN, MAX_FINE_BINS
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.training.additive_class import MAX_COLUMNS_OF_PAIRS, MOST_CELLS
@@ -45,7 +45,7 @@ def grids_from_bytes(message: object, schema: Schema, before: Grids, sender: str
     columns = [grid.column for grid in grids]
     if not grids or columns != [column for column in numbers if column in columns]:
         raise RefusedError(f"{sender} sent grids of other columns than its plan's; refused")
-    if sum(grid.cells for grid in grids) > CELLS_PER_BIN * MAX_CODES:
+    if sum(grid.cells for grid in grids) > CELLS_PER_BIN * MAX_FINE_BINS:
         raise RefusedError(f"{sender} sent grids with too many cells; refused")
     for grid in grids:
         for fault in grid.faults():
