@@ -30,7 +30,7 @@ from fedminmax.core.additive.smoothing import (
     MeanSums,
     SmoothFit,
     after_smoothing_round,
-    covariance_root,
+    covariance,
     start_smoothing,
 )
 from fedminmax.core.additive.sums import coded_bends, coded_group_sums
@@ -209,8 +209,8 @@ def _counts(together: Tensor, blocks: Sequence[Block], pairs: Sequence[Pair]) ->
 
 
 def _standard_errors(fit: SmoothFit, counts: Tensor) -> Tensor:
-    root = covariance_root(fit, _sums_of(fit))
-    return standard_errors(fit.structure, root, fit.blocks, counts)
+    own = covariance(fit, _sums_of(fit))
+    return standard_errors(fit.structure, own, fit.blocks, counts)
 
 
 def _sums_of(fit: SmoothFit) -> MeanSums:

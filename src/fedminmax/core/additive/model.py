@@ -25,6 +25,7 @@ its squared length is at most the number of blocks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 import torch
@@ -147,15 +148,20 @@ def codes_with_pairs(codes: Tensor, pairs: Sequence[Pair]) -> Tensor:
 
 
 def roughness(block: Block) -> Tensor:
-    """Return S of a block [size, size]: what smoothing multiplies.
+    """Return S of a block [size, size], which is not to be changed: what smoothing multiplies.
 
     >>> roughness(Block(3, ordered=3)).tolist()[1]
     [-2.0, 4.0, -2.0]
     """
-    if not block.ordered:
-        return torch.eye(block.size, dtype=torch.float64)
-    bends = torch.zeros(max(block.ordered - 2, 0), block.size, dtype=torch.float64)
-    places = block.positions or tuple(map(float, range(block.ordered)))
+    return _roughness(block.size, block.ordered, block.positions)
+
+
+@lru_cache(maxsize=256)
+def _roughness(size: int, ordered: int, positions: tuple[float, ...]) -> Tensor:
+    if not ordered:
+        return torch.eye(size, dtype=torch.float64)
+    bends = torch.zeros(max(ordered - 2, 0), size, dtype=torch.float64)
+    places = positions or tuple(map(float, range(ordered)))
     for row in range(len(bends)):
         before, here, after = places[row : row + 3]
         share = (here - before) / (after - before)
