@@ -139,9 +139,13 @@ def codes_with_pairs(codes: Tensor, pairs: Sequence[Pair]) -> Tensor:
         return codes
     largest = max(pair.block.size for pair in pairs)
     wide = codes if largest <= torch.iinfo(codes.dtype).max else codes.int()
+    halves = {(pair.first, pair.first_cells) for pair in pairs}
+    halves |= {(pair.second, pair.second_cells) for pair in pairs}
+    cells = {
+        half: wide.new_tensor(half[1]).index_select(0, codes[:, half[0]].int()) for half in halves
+    }
     columns = [
-        wide.new_tensor(pair.first_cells)[codes[:, pair.first].long()] * pair.width
-        + wide.new_tensor(pair.second_cells)[codes[:, pair.second].long()]
+        cells[pair.first, pair.first_cells] * pair.width + cells[pair.second, pair.second_cells]
         for pair in pairs
     ]
     return torch.cat([wide, torch.stack(columns, dim=1)], dim=1)

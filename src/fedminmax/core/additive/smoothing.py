@@ -40,6 +40,8 @@ CAUTIOUS_RECORDS = 1_000.0
 LARGEST_STEP, MOST_STEPS = math.log(30.0), 4.0
 # Each update costs a factorisation of all parameters. At zeros smoothing is only begun.
 UPDATES_AT_START, UPDATES_PER_ROUND = 4, 12
+# Degrees of freedom.
+GONE = 1e-3
 # The part of the promised gain by which the real one may differ before curvature is asked for.
 INACCURATE = 0.1
 # Of class counts by code, in proportion to all records' shares.
@@ -214,13 +216,18 @@ def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
     freedom = (ranks / before - traces).clamp(min=1e-12)
     squares = (members.T @ (bent * theta)).clamp(min=1e-100)
     steps = (cautions * scale * freedom / squares).log().clamp(-LARGEST_STEP, LARGEST_STEP)
+    # What is left of a block that is smoothed away is rounding: it is not smoothed further.
+    gone = before * freedom < GONE
+    steps = torch.where(gone, steps.clamp(max=0.0), steps)
     # How the steps change with smoothing, less the diagonal, in coordinates that make it symmetric.
     by_block = bent[:, None] * members
     slopes = members.T @ (rough * rough.T) @ members / (freedom[:, None] * freedom).sqrt()
     slopes += 2.0 * by_block.T @ variance @ by_block / (squares[:, None] * squares).sqrt()
     slopes *= (before[:, None] * before).sqrt()
+    falls = (1.0 + traces / freedom).diag() - slopes
+    falls[gone], falls[:, gone], falls.diagonal()[gone] = 0.0, 0.0, 1.0
     unit = (before * freedom).sqrt()
-    values, vectors = torch.linalg.eigh((1.0 + traces / freedom).diag() - slopes)
+    values, vectors = torch.linalg.eigh(falls)
     longer = vectors @ ((vectors.T @ (unit * steps)) / values.clamp(min=1.0 / MOST_STEPS)) / unit
     longer = torch.where(ranks == 0.0, 0.0, longer).clamp(-LARGEST_STEP, LARGEST_STEP)
     return replace(
