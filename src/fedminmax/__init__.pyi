@@ -9,7 +9,7 @@ from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.metrics.by_group import group_metrics
-from fedminmax.runs.train import train_tables
+from fedminmax.runs.train import frontier, train_tables
 from fedminmax.training.certify import certify
 from fedminmax.training.checkpoint import train_resumably
 from fedminmax.training.simulation import Simulation
@@ -30,6 +30,7 @@ __all__ = [
     "certify",
     "data",
     "fit",
+    "frontier",
     "group_metrics",
     "load_model",
     "losses",

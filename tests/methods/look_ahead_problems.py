@@ -23,8 +23,11 @@ def classes(seed: int, groups: int, features: int, kinds: int, rows: int = 90) -
     return torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(group)
 
 
-def worst_by_scipy(rows: Rows, kinds: int, ridge: float) -> float:
-    """The epigraph of the group risks with softmax and ridge, written anew, by SLSQP."""
+def worst_by_scipy(rows: Rows, kinds: int, ridge: float, keep_share: float = 0.0) -> float:
+    """The epigraph of the group risks with softmax and ridge, written anew, by SLSQP.
+
+    With ``keep_share`` k, of 1 - k times the highest risk plus k times the mean over records.
+    """
     x, y, group = (part.numpy() for part in rows)
     scale = x.std(axis=0)
     inputs = np.c_[x / scale, np.ones(len(x))]
@@ -46,7 +49,12 @@ def worst_by_scipy(rows: Rows, kinds: int, ridge: float) -> float:
             (pulls[rows].T @ inputs[rows] / rows.sum() + ridge * matrix * sizes**2).ravel()
             for rows in own
         ]
-        return values, np.array(slopes)
+        all_slopes = np.array(slopes)
+        shares = keep_share * np.bincount(group) / len(group)
+        return (
+            (1.0 - keep_share) * values + shares @ values,
+            (1.0 - keep_share) * all_slopes + shares @ all_slopes,
+        )
 
     return lowest_maximum(risks, np.zeros(kinds * width))
 

@@ -15,7 +15,7 @@ USER_MISTAKE = 2
 INTERRUPTED = 130
 # Each has a module of its name in this room, which adds its options and runs it.
 COMMANDS = (
-    *("init", "advise", "report", "train", "watch", "evaluate", "predict", "export"),
+    *("init", "advise", "report", "train", "frontier", "watch", "evaluate", "predict", "export"),
     *("federation", "site", "compare", "methods"),
 )
 

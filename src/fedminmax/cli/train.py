@@ -87,7 +87,7 @@ def train(options: argparse.Namespace) -> None:
         return
     folder = options.out or Path("runs", options.config.stem)
     config = overrides_of(options).apply(read_config(options.config))
-    training = _finish(config, folder, options.device, _deadline(options))
+    training = finish_training(config, folder, options.device, _deadline(options))
     if options.json:
         results, baseline, *_ = (*map(record_as_json, training.results), None, None)
         content = {
@@ -107,7 +107,7 @@ def _deadline(options: argparse.Namespace) -> float:
     return time.monotonic() + (options.budget or math.inf)
 
 
-def _finish(
+def finish_training(
     config: "TableConfig", folder: Path, device: str, deadline: float, *, quietly: bool = False
 ) -> "TableTraining":
     """Train what is left before the deadline; ``quietly`` omits notes about the tables."""
@@ -207,7 +207,7 @@ def _train_seeds(options: argparse.Namespace) -> None:
     for number in range(options.seeds):
         seed = config.seed + number
         seeded = replace(overrides, seed=seed).apply(config)
-        training = _finish(
+        training = finish_training(
             seeded, folder / f"seed-{seed}", options.device, deadline, quietly=number > 0
         )
         if not training.is_finished:

@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import dataclass, replace
 
 from fedminmax.config.read import TableConfig, checked
-from fedminmax.config.sections import LoggingSection
+from fedminmax.config.sections import FRONTIER, LoggingSection
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.validation import checked_share
@@ -25,6 +25,7 @@ class Overrides:
     patience: int | None = None
     optimality_gap: float | None = None
     certify: bool = False
+    frontier: bool = False
     secure_aggregation: bool | None = None
     tensorboard: bool = False
     mlflow_uri: str | None = None
@@ -36,6 +37,9 @@ class Overrides:
         if self.optimality_gap is not None:
             self._check_gap_of(method.name)
             options = {**options, GAP: repr(self.optimality_gap)}
+        if self.frontier:
+            check_has_frontier(method.name)
+            options = {**options, FRONTIER: "true"}
         changed = replace(
             config,
             seed=config.seed if self.seed is None else self.seed,
@@ -65,6 +69,15 @@ class Overrides:
                 f"--optimality-gap {self.optimality_gap:g}: {method} does not know how far it is "
                 'from the optimum; set name = "fedminmax-fast" in [method]'
             )
+
+
+def check_has_frontier(method: str) -> None:
+    """Refuse a frontier of a method that cannot find it."""
+    if FRONTIER not in CARDS[method].option_types:
+        raise InputError(
+            f"frontier: {method} has no certified weights between those of the plain and of the "
+            'minimax model; set name = "fedminmax-fast" in [method]'
+        )
 
 
 def _check_validation(config: TableConfig) -> None:

@@ -63,7 +63,8 @@ def planned_runs(choice: MethodSection) -> tuple[PlannedRun, ...]:
         iterate=choice.iterate,
         patience=choice.patience,
     )
-    if choice.baseline is None or choice.baseline == choice.name:
+    # The first point of a frontier is the plain model.
+    if choice.baseline in (None, choice.name) or choice.finds_frontier:
         return (run,)
     return run, _baseline(run, card, CARDS[choice.baseline])
 

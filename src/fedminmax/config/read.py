@@ -10,6 +10,7 @@ from fedminmax.config.messages import read_toml, validated
 from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.config.sections import (
     EMPTY_REPORT,
+    FRONTIER,
     NO_LOGGING,
     ConfigSections,
     DataSection,
@@ -126,13 +127,19 @@ def checked(config: TableConfig) -> TableConfig:
     method = config.method
     if config.privacy is not None:
         check_covered(certify=method.certify, validation=config.validation)
-    if method.certify:
+    if method.finds_frontier and config.validation:
+        raise InputError(
+            f"frontier: validation = {config.validation:g}; its models are certified, and not "
+            "chosen by validation rows: set validation = 0 in [data]"
+        )
+    if method.certify or method.finds_frontier:
         model, schema = config.model, config.schema
         classes = max(len(schema.target.classes), 1)
         linear = LinearStructure(
             classes, len(schema.features), intercept=True, loss=model.loss, ridge=model.ridge
         )
-        check_provable(None if model.hidden else linear)
+        asked = FRONTIER if method.finds_frontier else "certify"
+        check_provable(None if model.hidden else linear, asked)
     return config
 
 

@@ -36,6 +36,8 @@ ADDITIVE, NETWORK = "additive", "mlp"
 MODEL_KINDS = (*LINEAR_OF_TASK.values(), ADDITIVE, NETWORK)
 DEFAULT_PAIRS = 10
 DEFAULT_HELD_OUT = 0.2
+# The option of methods that find the models between the plain and the minimax model, too.
+FRONTIER = "frontier"
 Name = Annotated[str, Field(min_length=1)]
 Names = tuple[Name, ...]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -162,6 +164,11 @@ class MethodSection:
     iterate: Iterate | None = None
     patience: Size | None = None
     certify: bool = False
+
+    @property
+    def finds_frontier(self) -> bool:
+        """Whether the run finds the models between the plain and the minimax model, too."""
+        return self.options.get(FRONTIER) == "true"
 
 
 @dataclass(frozen=True)

@@ -117,21 +117,21 @@ class Certificate:
         )
 
 
-def check_provable(structure: LinearStructure | None) -> None:
+def check_provable(structure: LinearStructure | None, asked: str = "certify") -> None:
     """Refuse models that cannot be certified, with the reason; None is a network."""
     if structure is None:
         raise InputError(
-            "certify: a network's risk is not convex in its parameters, so gradients prove "
+            f"{asked}: a network's risk is not convex in its parameters, so gradients prove "
             "nothing about other models; use a logistic or linear model"
         )
     if not structure.is_convex:
         raise InputError(
-            "certify: the Brier loss of a softmax is not convex in the parameters, so "
+            f"{asked}: the Brier loss of a softmax is not convex in the parameters, so "
             "gradients prove nothing about other models; use cross-entropy"
         )
     if structure.ridge == 0.0:
         raise InputError(
-            "certify: without a ridge there is no useful bound; set a small one, such as 1e-4"
+            f"{asked}: without a ridge there is no useful bound; set a small one, such as 1e-4"
         )
 
 

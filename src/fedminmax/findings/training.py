@@ -45,7 +45,7 @@ def could_be_better(results: Results) -> str:
     proof = results.proof.certificate if results.proof else None
     if proof is None or not proof.is_of_groups:
         return "That is not known."
-    size, what = upper_percent(proof.gap), _class_of_models(results)
+    size, what = upper_percent(proof.gap), class_of_models(results)
     kept = results.method.options.get("keep_share")
     risk = "mixture of the highest and the mean" if kept else "highest"
     if proof.gap <= HARDLY:
@@ -68,7 +68,7 @@ def certificate_text(results: Results) -> str | None:
     lowest, penalised = bounds_text(proof.lower, proof.upper)
     if results.model.kind == ADDITIVE:
         return (
-            f"Certified: no {_class_of_models(results)} can bring the "
+            f"Certified: no {class_of_models(results)} can bring the "
             f"{_certified_risk(results, proof)} plus its penalty below {lowest}. This model has at "
             f"most {penalised} (optimality gap {upper_text(proof.gap, 1)}); of that its penalty is "
             f"{proof.penalty:.3g}, and no model that is at least as smooth can bring the risk "
@@ -83,7 +83,7 @@ def certificate_text(results: Results) -> str | None:
     )
 
 
-def _class_of_models(results: Results) -> str:
+def class_of_models(results: Results) -> str:
     """Name the models that a certificate speaks about."""
     kind = f"{results.model.kind} model on these features"
     if results.model.kind != ADDITIVE:

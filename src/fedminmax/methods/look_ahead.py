@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -47,13 +47,23 @@ from fedminmax.methods.shared.expected_reply import (
     layout_of,
 )
 from fedminmax.methods.shared.first_order_server import after_first_order_round
+from fedminmax.methods.shared.frontier_server import (
+    FrontierState,
+    after_frontier_round,
+    start_frontier,
+)
 from fedminmax.methods.shared.network_state import (
     WANTS_LINEAR,
     NetworkState,
     after_network_round,
 )
 from fedminmax.methods.shared.noisy_server import NoisyState, after_noisy_round
-from fedminmax.methods.shared.players_state import LookAheadState, PlayersState
+from fedminmax.methods.shared.players_state import (
+    LookAheadState,
+    PlayersState,
+    is_coded,
+    server_of,
+)
 from fedminmax.methods.shared.replies import NO_WEIGHTS, RiskSums, shares_within_floor, sum_by_group
 from fedminmax.methods.shared.second_order_server import after_second_order_round
 from fedminmax.methods.shared.second_order_state import SecondOrderState, second_order_fits
@@ -61,16 +71,6 @@ from fedminmax.methods.shared.start_server import start_server
 
 # When to stop: the possible relative improvement of the worst risk.
 DEFAULT_GAP = 1e-4
-
-
-def ask_for_sums(key: RoundKey, parameters: Tensor) -> Order:
-    """Broadcast the next candidate; sites need no weights."""
-    return Order(key, parameters, NO_WEIGHTS)
-
-
-def is_coded(state: object) -> TypeGuard[SecondOrderState]:
-    """Return whether the server uses one curvature, of coded records."""
-    return isinstance(state, SecondOrderState) and state.structure.coded
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,14 @@ class LookAhead:
 
     def is_done(self, state: JudgingState) -> bool:
         """Return whether the possible improvement is within the gap; never for a gap of 0."""
+        if isinstance(state, FrontierState):
+            return state.is_complete
         left = state.remaining
         return left is not None and left <= self.optimality_gap and self.optimality_gap > 0
 
     def order(self, state: Any, key: RoundKey) -> Order:
         """Broadcast the next candidate; only the curvature of coded records needs weights."""
-        server = state.server if isinstance(state, PlayersState) else state
-        weights = NO_WEIGHTS
+        server, weights = server_of(state), NO_WEIGHTS
         if isinstance(server, NetworkState) and server.is_linear:
             weights = WANTS_LINEAR
         if is_coded(server) and server.wants_curvature:
@@ -239,6 +240,8 @@ class LookAhead:
         """Return the state after a round's sums; ``min_weight`` is that of a player."""
         if isinstance(state, SecondOrderState):
             return after_second_order_round(state, reported, min_weight)
+        if isinstance(state, FrontierState):
+            return after_frontier_round(state, reported, self.optimality_gap)
         if isinstance(state, NoisyState):
             return after_noisy_round(state, reported, min_weight)
         if isinstance(state, NetworkState):
@@ -255,7 +258,7 @@ class LookAhead:
     minimax=True,
     weights=Weights.GROUPS,
     absent_keep_weight=False,
-    sources=FLOOR | LOOK_AHEAD | GAP,
+    sources=FLOOR | LOOK_AHEAD | GAP | {"frontier": "ours: more models, in up to 15 more rounds"},
     private_units=(Unit.ROW, Unit.SITE),
 )
 @dataclass(frozen=True)
@@ -267,11 +270,14 @@ class FedMinMaxFast(LookAhead):
         keep_share: every group keeps this part of its share of the records as weight; so the
             objective, and what is proved, is keep_share times the mean risk plus the rest times the
             worst one (see ``simplex.FixedShares``).
+        frontier: find the models between the plain and the minimax model, too; that of this
+            ``keep_share`` is returned (see ``frontier_server``).
     """
 
     min_weight: float = 0.0
     _: KW_ONLY
     keep_share: float = 0.0
+    frontier: bool = False
     name: str = "FedMinMaxFast"
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
     over: ClassVar[Over] = Over.GROUPS
@@ -279,7 +285,11 @@ class FedMinMaxFast(LookAhead):
     def init(self, parameters: Tensor, census: Census) -> LookAheadState:
         """Return the state before the first round."""
         weights = shares_within_floor(self.name, census, self.min_weight, self.keep_share)
-        return self.start(parameters, census, census, weights)
+        server = self.start(parameters, census, census, weights)
+        if not self.frontier:
+            return server
+        keep_share, min_weight = self.keep_share, self.min_weight
+        return start_frontier(server, census.linear, keep_share=keep_share, min_weight=min_weight)
 
     row_sums = LookAhead.sums_of_rows
 
@@ -290,7 +300,7 @@ class FedMinMaxFast(LookAhead):
             total.group_count.cpu(),
             total.group_loss,
             total.step.reshape(groups, -1),
-            total.statistics.reshape(1 if is_coded(state) else groups, -1),
+            total.statistics.reshape(1 if is_coded(server_of(state)) else groups, -1),
             total.rounding,
         )
         return self.after_round(state, reported, self.min_weight)

@@ -62,6 +62,11 @@ class ScoreSums:
             values[into] += whole[groups:].sum(dim=0)
         return ScoreSums(*first), ScoreSums(*(values[groups:] for values in own))
 
+    def of_models(self, numbers: Sequence[int], models: int) -> "ScoreSums":
+        """Return the sums of some of the models whose scores are side by side, in this order."""
+        own = torch.arange(self.totals.shape[1]).reshape(models, -1)[list(numbers)].flatten()
+        return ScoreSums(self.counts, self.totals[:, own], self.products[:, own][:, :, own])
+
     @property
     def covariances(self) -> Tensor:
         """Return the rows of each group times the scores' covariances [groups, scores, scores]."""

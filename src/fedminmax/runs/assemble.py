@@ -27,7 +27,7 @@ from fedminmax.data.tables.initial_model import blank_row
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
 from fedminmax.findings import records
 from fedminmax.findings.card import render_card
-from fedminmax.findings.verdict import judge
+from fedminmax.methods.shared.frontier_server import FrontierPoint
 from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS, NO_ESTIMATE, Estimate
 from fedminmax.metrics.paired_change import PairedChange, paired_changes
@@ -39,7 +39,7 @@ from fedminmax.metrics.sums import (
     metrics_from_sums,
     paired_sums_of,
 )
-from fedminmax.runs.folder import BASELINE_FOLDER, CARD_FILE, CENSUS_FILE, write_results
+from fedminmax.runs.folder import CARD_FILE, CENSUS_FILE, write_results
 from fedminmax.runs.plan import TableRun
 from fedminmax.training.round_record import RoundRecord
 
@@ -53,11 +53,21 @@ def today() -> str:
 
 
 @dataclass(frozen=True, eq=False)
+class FoundFrontier:
+    """The points of a frontier, their models, and the number of the recommended one."""
+
+    points: tuple[FrontierPoint, ...]
+    saved: tuple[SavedModel, ...]
+    recommended: int
+
+
+@dataclass(frozen=True, eq=False)
 class FinishedRun:
     """A run whose rounds are done: its answer, what was proved of it, and remarks on its rows.
 
     ``scores`` are those of each part of the test rows, if they are in this process.
     ``alternative`` is the last model if validation rows chose the answer, otherwise their choice.
+    ``frontier`` are all models between the plain and the minimax model, the answer among them.
     ``personal`` are the metrics of models that sites keep to themselves; ``sites`` says how often
     each site took part, over a network. ``finished`` is a date.
     """
@@ -70,6 +80,7 @@ class FinishedRun:
     alternative: SavedModel | None = None
     validation: records.ValidationOfRun | None = None
     certificate: Certificate | None = None
+    frontier: FoundFrontier | None = None
     personal: records.Measured | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -153,8 +164,6 @@ def assemble(
             cost=_cost(run, config, census, masked=secure_aggregation is not None),
             **present,
         )
-        if run.table_run.folder.name != BASELINE_FOLDER:
-            own = own.model_copy(update={"verdict": judge(own)})
         results.insert(0, own)
     return results
 

@@ -13,9 +13,18 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.data.tables.census import census_of
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
+from fedminmax.methods.shared.frontier_server import FrontierState, check_complete
 from fedminmax.metrics.sums import empty_sums, metric_names, score_table, sum_by_group
-from fedminmax.runs.assemble import FinishedRun, assemble, identify, validation_of, write_run
+from fedminmax.runs.assemble import (
+    FinishedRun,
+    FoundFrontier,
+    assemble,
+    identify,
+    validation_of,
+    write_run,
+)
 from fedminmax.runs.folder import claim_run, finished_results
+from fedminmax.runs.frontier import write_frontier
 from fedminmax.runs.measure import measure_personal
 from fedminmax.runs.plan import CHOSEN, TableRun, TableTraining
 from fedminmax.runs.privacy import privacy_of_run
@@ -51,6 +60,11 @@ def finish_run(
             other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
             parameters = progress.iterates.parameters(other).unsqueeze(0)
             alternative = _saved_model(training, parameters, other.value)
+    frontier, state = None, progress.state
+    if isinstance(state, FrontierState):
+        check_complete(state)
+        saved_points = [_saved_model(training, own.unsqueeze(0), CHOSEN) for own in state.models]
+        frontier = FoundFrontier(state.points, tuple(saved_points), state.recommended)
     personal, notes = None, list(tables.notes)
     if progress.kept.numel():
         personal, further = measure_personal(saved, tables, federation, progress.kept)
@@ -65,6 +79,7 @@ def finish_run(
         alternative=alternative,
         validation=validation,
         certificate=certificate,
+        frontier=frontier,
         personal=personal,
         notes=() if is_private else tuple(notes),
         warnings=() if is_private else tables.kept_warnings,
@@ -119,13 +134,19 @@ def add_change(training: TableTraining, trained: Sequence[FinishedRun | None]) -
 def write_finished(training: TableTraining, runs: Sequence[FinishedRun]) -> None:
     """Write the first of these runs; a second one is its baseline."""
     config, tables = training.config, training.tables
-    encoding = tables.encoding
-    columns = 2 * len(metric_names(encoding)) * len(runs)
+    encoding, found = tables.encoding, runs[0].frontier
+    scored = [run.scores for run in runs]
+    if found is not None:
+        scored = [_scores(tables, saved) for saved in found.saved]
+    columns = 2 * len(metric_names(encoding)) * len(scored)
     sums = empty_sums(len(encoding.groups) + len(encoding.merged_groups), columns)
     for number, part in enumerate(tables.test):
-        scores = torch.cat([run.scores[number] for run in runs], dim=1)
+        scores = torch.cat([own[number] for own in scored], dim=1)
         sums += sum_by_group(scores, part.examples.group, part.merged, encoding)
     census = census_of(tables)
+    if found is not None:
+        write_frontier(runs[0], found, sums, config, census, unit=encoding.risk_unit)
+        return
     privacy = None if config.privacy is None else privacy_of_run(config, training.federation)
     results = assemble(runs, sums, config, census, privacy=privacy)
     write_run(runs[0], results[0], config, census)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedminmax.config.planned_runs import needs_learning_rate, planned_runs, with_rate
 from fedminmax.config.read import TableConfig
+from fedminmax.config.sections import FRONTIER
 from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.iterates import Iterate
@@ -257,6 +258,8 @@ def is_finished(run: TableRun, *, certified: bool = False) -> bool:
         return False
     if results is None or results.method.rounds >= run.rounds:
         return results is not None
+    if results.method.options.get(FRONTIER):
+        return True
     reached = (
         run.optimality_gap > 0
         and results.gap_left is not None

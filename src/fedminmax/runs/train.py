@@ -26,6 +26,7 @@ from fedminmax.data.tables.census import FORMAT, census_of
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
 from fedminmax.exports.saved_model import SavedModel, load_model
+from fedminmax.findings.frontier import FrontierFile
 from fedminmax.findings.records import PlannedFile, PrivacyOfRun, Results, record_as_json
 from fedminmax.runs import privacy
 from fedminmax.runs.assemble import FinishedRun
@@ -38,6 +39,7 @@ from fedminmax.runs.folder import (
     claim_folder,
     claim_run,
 )
+from fedminmax.runs.frontier import read_frontier
 from fedminmax.runs.plan import (
     TableRun,
     TableTraining,
@@ -84,7 +86,7 @@ def train_tables(
             there. None writes no files.
         device: where to train, such as "cpu" or "cuda".
         overrides: settings that replace those of the configuration, as ``Overrides`` has them:
-            rounds, seed, validation, patience, optimality_gap, certify.
+            rounds, seed, validation, patience, optimality_gap, certify, frontier.
     """
     read = config if isinstance(config, TableConfig) else read_config(config)
     read = Overrides(**overrides).apply(read)
@@ -110,6 +112,25 @@ def train_tables(
             others[0] if others else None,
             None if folder is None else Path(folder),
         )
+
+
+def frontier(
+    config: str | Path | TableConfig,
+    *,
+    folder: str | Path,
+    device: str = "cpu",
+    **overrides: Any,
+) -> FrontierFile:
+    """Find the models between the plain and the minimax one, as `fedminmax frontier` does.
+
+    Args:
+        config: a `fedminmax.toml`, or what ``read_config`` read.
+        folder: the run folder; ``choose_point`` makes one of a single model from it.
+        device: where to train, such as "cpu" or "cuda".
+        overrides: as for ``train_tables``.
+    """
+    train_tables(config, folder=folder, device=device, frontier=True, **overrides)
+    return read_frontier(Path(folder))
 
 
 def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> TableTraining:

@@ -14,9 +14,10 @@ from fedminmax.core.additive.sums import coded_bends
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.look_ahead import FedAvgFast, ask_for_sums
+from fedminmax.methods.look_ahead import FedAvgFast
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.shared.replies import NO_WEIGHTS
 from fedminmax.training.certify import ProofState
 
 MEAN_FIT = FedAvgFast()
@@ -37,7 +38,7 @@ class CellSums:
 
     def order(self, state: ProofState, key: RoundKey) -> Order:
         """Broadcast the model."""
-        return ask_for_sums(key, state.parameters)
+        return Order(key, state.parameters, NO_WEIGHTS)
 
     def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Return the sums over a site's rows."""

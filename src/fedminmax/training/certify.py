@@ -35,10 +35,11 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, all_
 from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import max_members
-from fedminmax.methods.look_ahead import DEFAULT_GAP, FedMinMaxFast, ask_for_sums
+from fedminmax.methods.look_ahead import DEFAULT_GAP, FedMinMaxFast
 from fedminmax.methods.method import AnyMethod, RowSumsMethod, SiteData
 from fedminmax.methods.shared.checks import check_whole
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.shared.replies import NO_WEIGHTS
 from fedminmax.methods.shared.second_order_state import SecondOrderState, second_order_fits
 from fedminmax.training.one_round import run_round
 from fedminmax.training.protocol import Federation
@@ -72,7 +73,7 @@ class GradientsForProof:
 
     def order(self, state: ProofState, key: RoundKey) -> Order:
         """Broadcast the model."""
-        return ask_for_sums(key, state.parameters)
+        return Order(key, state.parameters, NO_WEIGHTS)
 
     def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Return loss and gradient sums by group."""

@@ -13,7 +13,7 @@ from fedminmax.core.messages import Census, Reveals
 from fedminmax.methods.card import check_private_unit
 from fedminmax.methods.method import AnyMethod, MixingState, SelectingState, StateT, lets_sites_keep
 from fedminmax.methods.shared.checks import check_share, check_whole, checked_method
-from fedminmax.methods.shared.players_state import PlayersState
+from fedminmax.methods.shared.players_state import server_of
 from fedminmax.methods.shared.second_order_state import SecondOrderState
 from fedminmax.training.one_round import with_rate_of
 from fedminmax.training.protocol import Federation, RunIdentity, identity_of
@@ -103,8 +103,8 @@ def check_reveals(method: AnyMethod[StateT], shown: Reveals) -> None:
 
 def check_keeps_to_cone(method: AnyMethod[StateT], state: object, census: Census) -> None:
     """Refuse a method whose server does not know that effects may go only up, or down."""
-    server = state.server if isinstance(state, PlayersState) else state
-    if census.linear and census.linear.has_cone and not isinstance(server, SecondOrderState):
+    known = isinstance(server_of(state), SecondOrderState)
+    if census.linear and census.linear.has_cone and not known:
         raise InputError(
             f"{method.name} does not keep to monotone effects; use FedMinMaxFast, AFLFast or "
             "FedAvgFast with curvature and fewer codes than second derivatives allow, or drop "

@@ -1,17 +1,19 @@
 """The state of a server that looks ahead, if its players are sites or all records, not groups."""
 
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.methods.shared.first_order_server import FirstOrderState
+from fedminmax.methods.shared.frontier_server import FrontierState
 from fedminmax.methods.shared.network_state import NetworkState
 from fedminmax.methods.shared.noisy_server import NoisyState
 from fedminmax.methods.shared.second_order_state import SecondOrderState
 
-LookAheadState = SecondOrderState | FirstOrderState | NoisyState | NetworkState
+LookAheadState = SecondOrderState | FirstOrderState | NoisyState | NetworkState | FrontierState
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,3 +59,13 @@ class PlayersState:
     def remaining(self) -> float | None:
         """The possible relative improvement of the risk that is minimised; None if unknown."""
         return self.server.remaining
+
+
+def server_of(state: object) -> object:
+    """Return the state of the server within a method's state."""
+    return state.server if isinstance(state, PlayersState | FrontierState) else state
+
+
+def is_coded(server: object) -> TypeGuard[SecondOrderState]:
+    """Return whether the server uses one curvature, of coded records."""
+    return isinstance(server, SecondOrderState) and server.structure.coded

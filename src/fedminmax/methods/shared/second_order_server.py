@@ -111,6 +111,22 @@ def after_second_order_round(
     return after
 
 
+def retargeted(state: SecondOrderState, keep_share: float) -> SecondOrderState:
+    """Return the state with another objective; what is known of the players serves it as well."""
+    fixed, chosen = replace(state.fixed, keep_share=keep_share), state.fixed.chosen(state.weights)
+    chosen, answer = chosen.clamp(min=0.0), highest_mix(fixed.mix(state.risks), 0.0)
+    state = replace(
+        state,
+        fixed=fixed,
+        weights=fixed.weights(chosen / chosen.sum()),
+        answer=answer,
+        upper=answer,
+        lower=-math.inf,
+        left=math.inf,
+    )
+    return _look_ahead(_with_lower(state, 0.0), GOOD_SHARE, 0.0)
+
+
 def _after_first_round(state: SecondOrderState, now: float, min_weight: float) -> SecondOrderState:
     nothing = state.structure.risk_at_zero
     if now <= FAR_OFF * nothing:
@@ -269,14 +285,18 @@ def _proves(state: SecondOrderState) -> bool:
 
 def _with_tangents(state: SecondOrderState, new: Tangents, min_weight: float) -> SecondOrderState:
     """Add a point's tangents, and the bound that they prove together with earlier ones."""
-    ridge, fixed = state.structure.ridge, state.fixed
     # With a floor on the weights, only the cuts of a single point prove a bound.
     tangents = new.after(state.tangents, 1 if min_weight else MAX_TANGENT_ROUNDS)
-    cuts = tangents.mixed(fixed).cuts(state.upper, ridge)
+    return _with_lower(replace(state, tangents=tangents), min_weight)
+
+
+def _with_lower(state: SecondOrderState, min_weight: float) -> SecondOrderState:
+    ridge, fixed = state.structure.ridge, state.fixed
+    cuts = state.tangents.mixed(fixed).cuts(state.upper, ridge)
     cone = cone_of(state.structure, state.upper)
     bound = lower_bound(cuts, ridge, fixed.floor(min_weight), cone)
     # Losses are not negative.
-    return replace(state, tangents=tangents, lower=max(state.lower, bound, 0.0))
+    return replace(state, lower=max(state.lower, bound, 0.0))
 
 
 def _quadratics(state: SecondOrderState) -> Quadratics:

@@ -1,0 +1,253 @@
+"""The frontier between the plain model and the minimax model: certified points, in few more rounds.
+
+For 0 <= k <= 1 let F_k = k m + (1 - k) w, where m is the mean risk over all records and w the worst
+group's (groups that are too small to be chosen keep their share in it, see ``simplex``). F_k is
+what minimax with ``keep_share`` k minimises. For convex risks its minimisers for all k are the
+models that no other model beats in both m and w (Geoffrion: Proper efficiency and the theory of
+vector maximization, 1968), and a proved lower bound L_k on F_k is a half-plane
+
+    k m + (1 - k) w >= L_k
+
+outside of which no model of this kind lies. The server walks from k = 1 to k = 0, each point from
+the model of the one before, whose sums serve the next objective as well.
+
+| symbol | name                     |
+|--------|--------------------------|
+| k      | keep_shares              |
+| m, w   | FrontierPoint.mean, worst |
+| L_k    | certificate.lower        |
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.certificate import Certificate, check_provable, errors_at
+from fedminmax.core.errors import InputError
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.methods.shared.noisy_server import NoisyState
+from fedminmax.methods.shared.replies import RiskSums
+from fedminmax.methods.shared.second_order_server import after_second_order_round, retargeted
+from fedminmax.methods.shared.second_order_state import SecondOrderState
+
+# Instead of 1, which would leave the adversary nothing to choose.
+PLAIN = 1.0 - 1e-6
+KEEP_SHARES = (PLAIN, 0.98, 0.93, 0.8, 0.5, 0.3, 0.15, 0.05, 0.01, 0.0)
+# Rounds after the plain model is found; each further point has one of them, some a second one.
+MAX_ROUNDS = 15
+# A point within this share of its bound needs no second round.
+CLOSE = 3e-4
+MAX_INCOMPLETE = 20
+# As a share of the risk: what is left to gain of it does not show in a proof.
+NOTHING_LEFT = 1e-12
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """One model of the frontier: its training risks, penalty included, and what is proved.
+
+    ``certificate`` is that of F_k; ``round`` is the one after which the model was found.
+    """
+
+    keep_share: float
+    round: int
+    mean: float
+    worst: float
+    risks: tuple[float, ...]
+    weights: tuple[float, ...]
+    certificate: Certificate
+
+
+@dataclass(frozen=True, eq=False)
+class FrontierState:
+    """The server at work on one point, and the points so far.
+
+    ``target`` is the number of the point that is being sought, ``asked`` the rounds that it took,
+    ``spent`` the rounds after the first point. Of the points so far: ``models`` [p, n], ``risks``
+    and ``all_weights`` [p, groups], and ``proofs`` [p, 4]: upper, lower, penalty, round.
+    """
+
+    server: SecondOrderState
+    keep_shares: Tensor
+    models: Tensor
+    risks: Tensor
+    all_weights: Tensor
+    proofs: Tensor
+    recommended: int
+    target: int = 0
+    asked: int = 0
+    spent: int = 0
+    incomplete: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all points are found."""
+        return self.target == len(self.keep_shares)
+
+    @property
+    def parameters(self) -> Tensor:
+        """The next model to try."""
+        return self.server.parameters
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights of the recommended point; before that, of the one that is being sought."""
+        return self.all_weights[self.recommended] if self._is_known else self.server.weights
+
+    @property
+    def selected(self) -> Tensor:
+        """The recommended model; before it is found, the best one for the point being sought."""
+        if not self._is_known:
+            return self.server.selected
+        return self.models[self.recommended].unsqueeze(0)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved of the selected model."""
+        if not self._is_known:
+            return self.server.certificate
+        return self.points[self.recommended].certificate
+
+    @property
+    def remaining(self) -> float | None:
+        """The certificate's gap."""
+        proved = self.certificate
+        return proved.gap if self._is_known and proved else self.server.remaining
+
+    @property
+    def _is_known(self) -> bool:
+        return self.target > self.recommended
+
+    @property
+    def points(self) -> tuple[FrontierPoint, ...]:
+        """The points so far, from the plain model to the minimax model."""
+        fixed, ridge = self.server.fixed, self.server.structure.ridge
+        worst = replace(fixed, keep_share=0.0)
+        known = zip(self.keep_shares, self.risks, self.all_weights, self.proofs, strict=False)
+        return tuple(
+            FrontierPoint(
+                float(keep),
+                int(proof[3]),
+                float(fixed.shares @ risks),
+                float(worst.mix(risks).max()),
+                tuple(risks.tolist()),
+                tuple(weights.tolist()),
+                Certificate(float(proof[0]), float(proof[1]), float(proof[2]), ridge),
+            )
+            for keep, risks, weights, proof in known
+        )
+
+
+def check_complete(state: FrontierState) -> None:
+    """Refuse to end a run whose rounds were not enough for all points."""
+    if not state.is_complete:
+        raise InputError(
+            f"frontier: {state.target} of {len(state.keep_shares)} models were found; give more "
+            "rounds, and it goes on from there"
+        )
+
+
+def start_frontier(
+    server: object, linear: LinearStructure | None, *, keep_share: float, min_weight: float
+) -> FrontierState:
+    """Begin with the plain model; the point with this ``keep_share`` is the recommended one.
+
+    ``linear`` is None for a network.
+    """
+    if min_weight:
+        raise InputError(
+            f"frontier: min_weight = {min_weight:g}; between the plain and the minimax model "
+            "weights have no floor but keep_share: drop min_weight"
+        )
+    if isinstance(server, NoisyState):
+        raise InputError(
+            "frontier: sums with noise prove nothing about other models; drop frontier, or the "
+            "privacy guarantee"
+        )
+    check_provable(linear, "frontier")
+    if not isinstance(server, SecondOrderState):
+        raise InputError(
+            "frontier: needs second derivatives; set curvature = true, or take fewer columns"
+        )
+    points = sorted({*KEEP_SHARES, min(keep_share, PLAIN)}, reverse=True)
+    fixed = replace(server.fixed, keep_share=points[0])
+    groups = len(fixed.shares)
+    rows = torch.zeros(0, groups, dtype=torch.float64)
+    return FrontierState(
+        replace(server, fixed=fixed, weights=fixed.shares),
+        torch.tensor(points, dtype=torch.float64),
+        server.parameters.new_zeros(0, len(server.parameters)),
+        rows,
+        rows,
+        rows.new_zeros(0, 4),
+        points.index(min(keep_share, PLAIN)),
+    )
+
+
+def after_frontier_round(
+    state: FrontierState, reported: RiskSums, optimality_gap: float
+) -> FrontierState:
+    """Improve the point that is being sought; if it is close enough, go on to the next ones.
+
+    A round in which sites are missing proves nothing, and is repeated.
+    """
+    if not torch.equal(reported.counts, state.server.counts):
+        if state.incomplete >= MAX_INCOMPLETE:
+            raise InputError(
+                f"in {MAX_INCOMPLETE} rounds in a row sites were missing; a frontier needs all "
+                "sites: bring them back, and run it again to continue"
+            )
+        return replace(state, incomplete=state.incomplete + 1)
+    state = replace(
+        state,
+        server=after_second_order_round(state.server, reported, 0.0),
+        asked=state.asked + 1,
+        spent=state.spent + (state.target > 0),
+        incomplete=0,
+    )
+    while not state.is_complete and _is_found(state, optimality_gap):
+        state = _after_point(state)
+    return state
+
+
+def _is_found(state: FrontierState, optimality_gap: float) -> bool:
+    """Return whether the point is close enough, or other points need the rounds that are left."""
+    server = state.server
+    proved, gap = _proof(server), optimality_gap
+    if state.asked and state.target not in (0, state.recommended):
+        gap = max(optimality_gap, CLOSE)
+    # For squared error, what is left is that of a model which the next round measures.
+    measured = state.asked > int(server.structure.is_quadratic)
+    if proved.gap <= gap or (measured and server.left <= NOTHING_LEFT * proved.upper):
+        return True
+    further = len(state.keep_shares) - state.target - 1
+    return state.target > 0 and state.asked > 0 and state.spent + further >= MAX_ROUNDS
+
+
+def _proof(server: SecondOrderState) -> Certificate:
+    """Return what is proved of the best model that was measured."""
+    point, ridge = server.structure.to_free(server.best), server.structure.ridge
+    length, worst = float(point.norm()), float(server.risks.max())
+    errors = errors_at(server.structure, server.size, length, worst)
+    upper = float(server.fixed.mix(server.risks).max()) + errors.value
+    return Certificate(upper, max(server.lower, 0.0), 0.5 * ridge * length**2, ridge)
+
+
+def _after_point(state: FrontierState) -> FrontierState:
+    """Keep the best model as the point that was sought, and turn to the next one."""
+    server, number = state.server, state.target + 1
+    proved = _proof(server)
+    proof = [proved.upper, proved.lower, proved.penalty, server.rounds]
+    state = replace(
+        state,
+        models=torch.cat([state.models, server.best.unsqueeze(0)]),
+        risks=torch.cat([state.risks, server.risks.unsqueeze(0)]),
+        all_weights=torch.cat([state.all_weights, server.weights.unsqueeze(0)]),
+        proofs=torch.cat([state.proofs, state.proofs.new_tensor([proof])]),
+        target=number,
+        asked=0,
+    )
+    if state.is_complete:
+        return state
+    return replace(state, server=retargeted(server, float(state.keep_shares[number])))
