@@ -42,12 +42,12 @@ def test_a_page_and_its_figures(drawn: Drawn) -> None:
     folder, done = drawn.folder, drawn.done
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    story, *others = done.stdout.splitlines()
-    assert story.startswith("“women” was worst off with FedAvg")
+    verdict, *others = done.stdout.splitlines()
+    assert verdict.startswith("Helped, at a price. “women” was worst off")
     assert others == ["Report: report.html", "Figures: 4 files in figures"]
     text = (folder / "report.html").read_text()
     assert is_report(text)
-    assert story in text
+    assert verdict.removeprefix("Helped, at a price. ") in text
     assert sorted(path.name for path in (folder / "figures").iterdir()) == [
         f"{name}.{kind}" for name in ("run-risk-by-group", "run-rounds") for kind in ("png", "svg")
     ]

@@ -1,16 +1,18 @@
-"""The interval of a difference: the measured one where there is one, else from its two ends.
+"""The change that was measured, and the interval of a difference of two runs from its two ends.
 
 The latter is held against a published example and against simulation.
 """
 
+import json
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedminmax.findings.changes import Change, change_between, changes_of
-from fedminmax.findings.records import Interval
+from fedminmax.findings.changes import change_between, changes_of
+from fedminmax.findings.records import Change, Interval
 from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.read_run import Run, read_run
 from tests.complaints import complaint_of
@@ -61,7 +63,7 @@ def test_nothing_is_said_where_there_is_nothing_to_compare() -> None:
 
 
 def changes_in(run: Run) -> list[Change | None]:
-    return changes_of(run.chosen.results, run.baseline.results if run.baseline else None)
+    return changes_of(run.chosen.results)
 
 
 def change_section(values: tuple[float | None, ...], rounds: int = 100) -> dict[str, object]:
@@ -70,8 +72,8 @@ def change_section(values: tuple[float | None, ...], rounds: int = 100) -> dict[
         "min_rows": 50,
         "metrics": {
             "risk": {
-                "overall": interval(-0.02, 0.001),
-                "by_group": [interval(value, 0.005) for value in values],
+                "overall": interval(-0.02, 0.001, rows=1050),
+                "by_group": [interval(value, 0.005, rows=150) for value in values],
                 "worst": interval(-0.1, 0.005),
             }
         },
@@ -82,25 +84,22 @@ def test_a_change_that_was_measured_row_by_row_is_told(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", change=change_section((-0.1, 0.04))))
     women, men, everyone = changes_in(run)
     assert women is not None
-    assert (women.before, women.after, women.records) == (0.40, 0.30, 150)
+    assert (women.before, women.after, women.rows) == (0.40, 0.30, 150)
     assert (women.value, women.low, women.high) == pytest.approx((-0.1, -0.105, -0.095))
     assert men is not None
     assert men.is_clear
     assert everyone is not None
-    assert (everyone.name, everyone.records, everyone.value) == ("all records", 1050, -0.02)
+    assert (everyone.group, everyone.rows, everyone.value) == ("all records", 1050, -0.02)
     assert "differences record by record" in risk_by_group_figure(run, "bars").caption
 
 
-def test_without_it_or_with_one_of_another_baseline_the_ends_are_combined(tmp_path: Path) -> None:
-    old = read_run(write_run(tmp_path / "old"))
-    shorter = change_section((-0.1, 0.04), rounds=50)
-    other = read_run(write_run(tmp_path / "other", change=shorter))
-    for run in (old, other):
-        women = changes_in(run)[0]
-        assert women is not None
-        assert women.low == pytest.approx(-0.1 - math.hypot(0.03, 0.03))
-        caption = risk_by_group_figure(run, "bars").caption
-        assert "computed from the two models' intervals" in caption
+def test_a_run_that_is_not_compared_with_its_baseline_is_refused(tmp_path: Path) -> None:
+    """Its baseline was trained for 100 rounds, or there is no change."""
+    shorter = write_run(tmp_path / "other", change=change_section((-0.1, 0.04), rounds=50))
+    none = write_run(tmp_path / "none", change=None)
+    for run in (shorter, none):
+        complaint = complaint_of(partial(read_run, run))
+        assert "is not compared with its baseline; finish or repeat the run" in complaint
     alone = read_run(write_run(tmp_path / "alone", before=None))
     assert changes_in(alone) == []
     assert "interval of a change" not in risk_by_group_figure(alone, "bars").caption
@@ -115,7 +114,10 @@ def test_a_group_without_a_change_has_none(tmp_path: Path) -> None:
 
 
 def test_a_change_of_other_groups_is_refused(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", change=change_section((-0.1, 0.04, 0.0)))
+    run = write_run(tmp_path / "run")
+    path = run / "results.json"
+    content = json.loads(path.read_text()) | {"change": change_section((-0.1, 0.04, 0.0))}
+    path.write_text(json.dumps(content))
     complaint = complaint_of(lambda: read_run(run))
     assert "change: risk has 3 values for 2 groups" in complaint
 

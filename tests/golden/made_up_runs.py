@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedminmax.core.convergence import WITHIN_GAP
-from tests.runs.run_folders import FALLING, interval, metric, write_run
+from tests.runs.run_folders import FALLING, judged, metric, write_run
 
 THREE = ("women", "men", "nine people")
 LOGISTIC: dict[str, Any] = {
@@ -53,20 +53,6 @@ def measured(
     return {"rows": sum(rows), "confidence": 0.95, "min_rows": 50, "metrics": metrics}
 
 
-def change_section(values: Mapping[str, Sequence[float]], half: float) -> dict[str, object]:
-    """The section "change" of results.json; the first value is also that of all records."""
-    sections = {
-        name: {
-            "overall": interval(found[0] / 4, half),
-            "by_group": [interval(value, half, rows=150) for value in found],
-            "worst": interval(found[0], half),
-        }
-        for name, found in values.items()
-    }
-    baseline = {"key": "fedavg", "name": "FedAvg", "rounds": 100, "converged": True}
-    return {"baseline": baseline, "confidence": 0.95, "min_rows": 50, "metrics": sections}
-
-
 def change_results(run: Path, **changed: object) -> None:
     """Change keys of a run's results.json."""
     path = run / "results.json"
@@ -77,7 +63,6 @@ def certified(folder: Path) -> Path:
     """Three sites under secure aggregation: women gain, men do worse, and it is certified."""
     after = {"risk": (0.30, 0.24), "accuracy": (0.85, 0.88), "false_negative_rate": (0.2, 0.31)}
     before = {"risk": (0.40, 0.20), "accuracy": (0.80, 0.90), "false_negative_rate": (0.3, 0.2)}
-    changes = {"risk": (-0.1, 0.04), "accuracy": (0.05, -0.02), "false_negative_rate": (-0.1, 0.11)}
     run = write_run(
         folder,
         site_names=("north", "south", "west"),
@@ -87,7 +72,6 @@ def certified(folder: Path) -> Path:
         proof={"upper": 0.5207, "lower": 0.52069999, "penalty": 0.001, "ridge": 1e-4},
         gap_left=1e-9,
         test=measured(after, (150, 900)),
-        change=change_section(changes, 0.01),
         reach={"weights": [0.5, 0.5], "distance": 0.2},
         cost={
             "bytes_down": 300,
@@ -102,13 +86,12 @@ def certified(folder: Path) -> Path:
     ]
     change_results(run, sites=taken_part, secure_aggregation=3)
     change_results(run / "baseline", test=measured(before, (150, 900)))
-    return run
+    return judged(run)
 
 
 def unclear(folder: Path) -> Path:
     """Nothing changed clearly, one group is too small, and validation chose the round."""
     risks = {"risk": (0.30, 0.24, 0.5), "accuracy": (0.85, 0.88, 0.6)}
-    changes = {"risk": (-0.005, 0.004, 0.1), "accuracy": (0.005, -0.002, 0.0)}
     chosen = {"round": 40, "risk": 0.31, "standard_error": 0.02, "group": "women"}
     last = {"round": 100, "risk": 0.305, "standard_error": 0.021, "group": None}
     run = write_run(
@@ -123,14 +106,13 @@ def unclear(folder: Path) -> Path:
         iterate="best",
         validation={"rows": [40, 160, 3], "chosen": chosen, "last": last, "patience": 60},
         test=measured(risks, (150, 900, 9)),
-        change=change_section(changes, 0.02),
         warnings=["north.csv: 2 rows are copies of others"],
         cost={"bytes_down": 300, "bytes_up": 2_000},
         reach={"weights": [0.2, 0.8, 0.0], "distance": 0.0},
     )
     before = {"risk": (0.305, 0.236, 0.4), "accuracy": (0.845, 0.882, 0.6)}
     change_results(run / "baseline", test=measured(before, (150, 900, 9)))
-    return run
+    return judged(run)
 
 
 def unfinished(folder: Path) -> Path:
@@ -166,10 +148,9 @@ def numbers(folder: Path) -> Path:
         loss="squared_error",
         classes=[],
         test=measured(after, (150, 900)),
-        change=change_section({"risk": (-1000.0, 100.0), "absolute_error": (-10.0, 1.0)}, 0.5),
     )
     change_results(run / "baseline", test=measured(before, (150, 900)))
-    return run
+    return judged(run)
 
 
 RUNS = {

@@ -201,7 +201,7 @@ def test_the_skip_link_and_the_tables_open_by_keyboard(page: Page) -> None:
 def test_names_are_words_not_markup(page: Page) -> None:
     assert page.locator("main b").count() == 0
     assert NAMES[0] in page.locator("#about").inner_text()
-    assert NAMES[0] in page.locator("#story").inner_text()
+    assert NAMES[0] in page.locator("#verdict").inner_text()
     assert NAMES[0] in page.locator("#run-1 figure .plot").first.inner_text()
 
 

@@ -4,7 +4,10 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from fedminmax.findings.records import Results, record_as_json
+from fedminmax.findings.verdict import judge
 from fedminmax.metrics.intervals import MIN_ROWS
 
 GROUPS = ("women", "men")
@@ -107,6 +110,45 @@ def results(
     } | changed
 
 
+def change_of(after: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """The section "change", as if both models had been measured on different records."""
+    values, old = after["test"]["metrics"], before["test"]["metrics"]
+
+    def differ(one: dict[str, Any], other: dict[str, Any], **rows: int) -> dict[str, Any]:
+        if one["value"] is None:
+            return one
+        half = math.hypot(one["high"] - one["value"], other["high"] - other["value"])
+        return interval(
+            one["value"] - other["value"], half, **({"rows": one.get("rows", 0)} | rows)
+        )
+
+    metrics = {
+        name: {
+            "overall": differ(
+                values[name]["overall"], old[name]["overall"], rows=after["test"]["rows"]
+            ),
+            "by_group": list(map(differ, values[name]["by_group"], old[name]["by_group"])),
+            "worst": differ(*(one["worst"] or one["overall"] for one in (values[name], old[name]))),
+        }
+        for name in values
+    }
+    method, state = before["method"], before["convergence"]
+    baseline = {name: method[name] for name in ("key", "name", "rounds")}
+    baseline["converged"] = state and state["converged"]
+    return {"baseline": baseline, "min_rows": MIN_ROWS, "comparisons": 6, "metrics": metrics}
+
+
+def judged(folder: Path, **changed: object) -> Path:
+    """Change a run's results.json and judge it, against the baseline as it is now."""
+    path, baseline = folder / "results.json", folder / "baseline" / "results.json"
+    content = json.loads(path.read_text()) | changed
+    if baseline.is_file() and "change" not in changed:
+        content["change"] = change_of(content, json.loads(baseline.read_text()))
+    verdict = judge(Results.model_validate(content))
+    path.write_text(json.dumps(content | {"verdict": record_as_json(verdict)}))
+    return folder
+
+
 def round_lines(
     risks: Sequence[float | None], *, weights_over: str, sizes: int, rounds: int = 100
 ) -> str:
@@ -167,4 +209,4 @@ def write_run(
         content = results("FedAvg", before, halves, rows, groups, **changed)
         lines = round_lines(before, weights_over="nothing", sizes=0)
         write_trained(folder / "baseline", content, lines)
-    return folder
+    return judged(folder, **({"change": changed["change"]} if "change" in changed else {}))

@@ -70,9 +70,9 @@ def print_evaluated(
     """Print every metric by group, and what to know before reading it."""
     from fedminmax.cli.terminal import print_table, wide_console
     from fedminmax.core.text import counted
-    from fedminmax.findings.groups import small_groups_text
     from fedminmax.findings.tables import metrics_table
     from fedminmax.findings.training import verdict_of
+    from fedminmax.findings.verdict import small_groups_text
 
     console = wide_console()
     table = metrics_table(results, test, title)

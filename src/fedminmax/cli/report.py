@@ -17,8 +17,8 @@ def add_to(commands: Commands) -> None:
         "report",
         write_report,
         short="write one HTML page about finished runs",
-        text="Write one HTML page about the run folders of 'fedminmax train': which group was "
-        "worst off, what changed for whom and how certain that is, with "
+        text="Write one HTML page about the run folders of 'fedminmax train': the verdict, what "
+        "changed for whom and how certain that is, with "
         "figures, their numbers and all settings. The page needs no network.",
         example="report runs/clinic --out clinic.html --figures figures",
     )
@@ -57,9 +57,10 @@ def write_report(options: argparse.Namespace) -> None:
         check_figures(report.figures, figures, GENERATOR, force=force)
     write_text(out, render_report(report, __version__))
     for part in report.parts:
-        for paragraph in (part.story, part.found.small_groups):
-            if paragraph:
-                print(paragraph)
+        found = part.found
+        print(f"{found.headline} {found.verdict.reason if found.verdict else ''}".strip())
+        if found.small_groups:
+            print(found.small_groups)
     print(f"Report: {out}")
     if summary is not None:
         write_text(summary, render_summary(runs[0], __version__))

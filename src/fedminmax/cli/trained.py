@@ -1,4 +1,4 @@
-"""What a finished training prints: risks by group with intervals, verdicts, and where files are."""
+"""What a finished training prints: how it went, where files are, mistakes by group, the verdict."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from fedminmax.exports.saved_model import MODEL_FILE
 from fedminmax.findings.findings import findings
 from fedminmax.findings.records import RISK, Results
 from fedminmax.findings.seed_spread import SeedSpread, spread_notes
-from fedminmax.findings.tables import Table, metrics_table, risk_table
+from fedminmax.findings.tables import Table, metrics_table, mistakes_tables
 from fedminmax.runs.folder import CARD_FILE, RESULTS_FILE
 
 SPREAD_FILE, TABLE_FILE = "seeds.json", "seeds.md"
@@ -23,18 +23,23 @@ def print_trained(folder: Path, results: Sequence[Results]) -> None:
     console = wide_console()
     model, baseline = results[0], results[1] if len(results) > 1 else None
     found = findings(model, baseline)
-    if model.test.rows:
-        _print(console, risk_table(model, baseline))
     if model.personal is not None and model.personal.rows:
         title = "Personal models, each on the test records of its site"
         _print(console, metrics_table(model, model.personal, title, [RISK]))
-    paragraphs = [found.change, found.story, found.mistakes, found.small_groups]
-    paragraphs += [text for one in found.models for text in one.sentences]
-    for text in (*paragraphs, *found.after_training, *found.privacy):
-        if text:
-            console.print(text)
+    for text in (
+        *(text for one in found.models for text in one.sentences),
+        *found.after_training,
+        *found.privacy,
+    ):
+        console.print(text)
     for what, name in (("Results", RESULTS_FILE), ("Card", CARD_FILE), ("Model", MODEL_FILE)):
         console.print(f"{what}: {folder / name}")
+    if model.test.rows:
+        _print(console, mistakes_tables(model)[0])
+    if found.small_groups:
+        console.print(found.small_groups, soft_wrap=False)
+    if found.verdict is not None:
+        console.print(f"{found.headline} {found.verdict.reason}", soft_wrap=False)
     console.print(f"Next: fedminmax report {folder}")
 
 

@@ -20,15 +20,15 @@ from torch import Tensor
 
 from fedminmax.core.examples import Examples
 from fedminmax.core.linear_structure import LinearStructure
-from fedminmax.core.losses import LOSSES_BY_NAME, LOSSES_WITH_GRADIENTS
+from fedminmax.core.losses import LOSSES_BY_NAME, LOSSES_WITH_GRADIENTS, chances_of
 from fedminmax.core.one_step import add_gradient, chunks_of, equal_parts
 from fedminmax.core.workers import run_in_parallel
 from fedminmax.core.workspace import Workspace
 
 # Chunks of this many numbers stay in the cache while they are used several times.
 NUMBERS_PER_CHUNK = 2**18
-# Of coded rows (``core.additive.sums``).
-CODED_ROWS_PER_CHUNK = 2**16
+# Of coded rows (``core.additive.sums``): their histograms are larger than the cache, so many rows.
+CODED_ROWS_PER_CHUNK = 2**17
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +141,9 @@ def pair_weights(structure: LinearStructure, outputs: Tensor) -> Tensor:
     """Return w_cd of every row and pair of classes c < d [n, blocks]."""
     if structure.loss == "squared_error":
         return outputs.new_full((len(outputs), 1), 2.0)
-    p = torch.softmax(outputs, dim=1)
+    p = chances_of(outputs)
     first, second = torch.triu_indices(structure.outputs, structure.outputs, 1)
-    both = p[:, first] * p[:, second]
+    both = (p.T[first] * p.T[second]).T
     if structure.loss != "brier":
         return both
     # -(2 J J')_cd = 2 p_c p_d (p_c + p_d - |p|^2).

@@ -129,11 +129,9 @@ class LinearStructure:
     def free_curvature(self, packed: Tensor) -> Tensor:
         """Return second derivatives in phi [A, f, f] from packed sums [A, curvature_numbers]."""
         columns, groups = self.columns, len(packed)
-        rows, cols = torch.tril_indices(columns, columns)
         blocks = packed.new_zeros(groups, self.blocks, columns, columns)
-        lower = packed.reshape(groups, self.blocks, -1)
-        blocks[:, :, rows, cols] = lower
-        blocks[:, :, cols, rows] = lower
+        blocks.masked_scatter_(torch.ones(columns, columns, dtype=torch.bool).tril(), packed)
+        blocks += blocks.tril(-1).transpose(2, 3)
         sides = self._sides()
         # A block's class pair has one direction in phi; its curvature is that direction's.
         outer = torch.einsum("bi,bj->bij", sides, sides)

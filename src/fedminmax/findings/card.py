@@ -12,12 +12,11 @@ from fedminmax.core.text import counted, duration_text, markdown_table, markdown
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.findings import text
-from fedminmax.findings.changes import EVERYONE
-from fedminmax.findings.convergence import no_gain_yet
 from fedminmax.findings.findings import findings
 from fedminmax.findings.privacy import what_the_server_sees
 from fedminmax.findings.records import Measured, Results
-from fedminmax.findings.tables import DIFFERENCE, metrics_table
+from fedminmax.findings.tables import DIFFERENCE, metrics_table, mistakes_tables
+from fedminmax.findings.verdict import RULE
 from fedminmax.methods.card import MethodCard
 from fedminmax.metrics.intervals import MIN_ROWS
 
@@ -59,7 +58,8 @@ def render_card(
         returned=_returned(results.iterate),
         seen=what_the_server_sees(results, card.reveals),
         metrics=lambda test: _metrics(results, test),
-        change=_change(results),
+        rule=RULE,
+        changes=_changes(results),
         counted=counted,
     )
 
@@ -101,27 +101,7 @@ def _metrics(results: Results, test: Measured) -> str:
     return markdown_table(table.headers, table.lines)
 
 
-def _change(results: Results) -> dict[str, str] | None:
-    """Return the change in risk from the baseline by group, and what it may mean."""
-    section = results.change
-    if section is None:
-        return None
-    change, decimals = section.risk, text.decimals_of(results)
-    lines = [
-        [name, f"{group.rows:,}", text.estimate(group, decimals)]
-        for name, group in zip(results.groups, change.by_group, strict=True)
-        if group.has_enough_rows
-    ]
-    lines += [
-        [EVERYONE, f"{results.test.rows:,}", text.estimate(change.overall, decimals)],
-        ["worst group to worst group", "", text.estimate(change.worst, decimals)],
-    ]
-    baseline = section.baseline
-    doubt = no_gain_yet(
-        (results.method.name, results.converged), (baseline.name, baseline.converged)
-    )
-    return {
-        "baseline": f"{baseline.name}, {counted(baseline.rounds, 'round')}",
-        "meaning": doubt or "below 0 is a gain",
-        "table": markdown_table(["group", "records", "change"], lines),
-    }
+def _changes(results: Results) -> list[tuple[str, str]]:
+    """Return the caption and the table of each kind of mistake, with its change."""
+    tables = mistakes_tables(results) if results.change else []
+    return [(one.caption, markdown_table(one.headers, one.lines)) for one in tables]

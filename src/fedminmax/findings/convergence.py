@@ -88,16 +88,3 @@ def notes_on_convergence(converged: Sequence[bool]) -> list[str]:
         f"{percent(TOLERANCE)}, so a difference may be due to rounds rather than methods."
     )
     return [note]
-
-
-def no_gain_yet(*models: tuple[str, bool | None]) -> str:
-    """Say why a difference between models is neither a gain nor a loss yet; "" if it may be one.
-
-    A model is its method's name, and whether it has converged (None: unknown).
-
-    >>> no_gain_yet(("FedMinMax", True), ("FedAvg", False))
-    'neither a gain nor a loss yet, because FedAvg has not converged'
-    """
-    states = {False: "has not converged", None: "is not known to have converged"}
-    reasons = [f"{name} {states[converged]}" for name, converged in models if not converged]
-    return f"neither a gain nor a loss yet, because {' and '.join(reasons)}" if reasons else ""

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from fedminmax.findings import groups
-from fedminmax.findings.convergence import no_gain_yet
 from fedminmax.findings.privacy import privacy_lines
-from fedminmax.findings.records import Results
+from fedminmax.findings.records import Results, VerdictOfRun
+from fedminmax.findings.text import capitalised
 from fedminmax.findings.training import (
     certificate_text,
     cost_text,
@@ -14,6 +13,7 @@ from fedminmax.findings.training import (
     verdict_of,
     weights_text,
 )
+from fedminmax.findings.verdict import Fact, facts_of, merged_groups_text, small_groups_text
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class ModelFindings:
     """How one model was trained: has it converged, what is certified, which round was chosen."""
 
     results: Results
-    verdict: str
+    convergence: str
     certificate: str | None
     validation: str
 
@@ -29,28 +29,29 @@ class ModelFindings:
     def sentences(self) -> list[str]:
         """All of it, without what there is nothing to say about."""
         validation = f"{self.results.method.name}: {self.validation}" if self.validation else ""
-        return [text for text in (self.verdict, self.certificate, validation) if text]
+        return [text for text in (self.convergence, self.certificate, validation) if text]
 
 
 @dataclass(frozen=True)
 class Findings:
     """What a run found, in words; "" and () where there is nothing to say.
 
-    ``change`` says what a change is, ``story`` who was worst off and what changed, ``mistakes``
-    which kind of mistake became more frequent; ``after_training`` is about the final weights and
-    the cost.
+    ``after_training`` is about the final weights and the cost. A baseline has no verdict.
     """
 
     model: ModelFindings
     baseline: ModelFindings | None
-    change: str
-    story: str
-    mistakes: str
-    facts: tuple[groups.Fact, ...]
+    verdict: VerdictOfRun | None
+    facts: tuple[Fact, ...]
     small_groups: str
     could_be_better: str
     after_training: tuple[str, ...]
     privacy: tuple[str, ...]
+
+    @property
+    def headline(self) -> str:
+        """The verdict as a sentence; "" if there is none."""
+        return f"{capitalised(self.verdict.verdict)}." if self.verdict else ""
 
     @property
     def models(self) -> tuple[ModelFindings, ...]:
@@ -61,29 +62,16 @@ class Findings:
 def findings(results: Results, baseline: Results | None = None) -> Findings:
     """Put a run's results into words, against those of its baseline if there is one."""
     tested = bool(results.test.rows)
-    small = groups.small_groups_text(results.groups, results.test) if tested else ""
+    small = small_groups_text(results.groups, results.test) if tested else ""
     return Findings(
         _model(results),
         None if baseline is None else _model(baseline),
-        _change(results, baseline) if tested else "",
-        groups.story_of(results, baseline) if tested else "",
-        groups.mistakes_of(results, baseline) if tested else "",
-        tuple(groups.facts_of(results, baseline)) if tested else (),
-        " ".join(text for text in (small, groups.merged_groups_text(results)) if text),
+        results.verdict,
+        tuple(facts_of(results)) if tested else (),
+        " ".join(text for text in (small, merged_groups_text(results)) if text),
         could_be_better(results),
         tuple(text for text in (weights_text(results), cost_text(results)) if text),
         privacy_lines(results),
-    )
-
-
-def _change(results: Results, baseline: Results | None) -> str:
-    if baseline is None:
-        return ""
-    models = (results, baseline)
-    doubt = no_gain_yet(*((one.method.name, one.converged) for one in models))
-    return (
-        f"Change: {results.method.name} minus {baseline.method.name} on the same records; "
-        f"{doubt or 'below 0 is a gain'}."
     )
 
 

@@ -147,6 +147,59 @@ class ChangeOfRun(BaseModel, frozen=True):
         return self.metrics[RISK]
 
 
+class Change(BaseModel, frozen=True):
+    """A value of a group, or of all rows, before and after; ``value`` is after minus before.
+
+    ``kind`` is what was measured, such as "missed"; ``rows`` are those that it is about.
+    """
+
+    group: str
+    kind: str
+    rows: Count
+    before: float
+    after: float
+    value: float
+    low: float
+    high: float
+    small: bool = False
+
+    @property
+    def has_enough_rows(self) -> bool:
+        """Whether there are enough test and training rows to compare."""
+        return self.rows >= MIN_ROWS and not self.small
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval excludes 0, with enough rows."""
+        return self.has_enough_rows and (self.low > 0 or self.high < 0)
+
+
+class VerdictOfRun(BaseModel, frozen=True):
+    """What became of the worst-off group and of everybody else; see ``findings.verdict``.
+
+    ``worst_group`` is the change of the group that was worst off with the baseline, if one can be
+    named; ``harms`` are all clear changes for the worse, the largest first. Rates are about the
+    class ``positive``.
+    """
+
+    verdict: Literal[
+        "helped",
+        "helped, at a price",
+        "no clear change",
+        "no benefit: keep the standard model",
+        "not finished",
+    ]
+    reason: str
+    positive: str | None = None
+    worst_group: Change | None = None
+    harms: tuple[Change, ...] = ()
+
+    @property
+    def largest_harm(self) -> Change | None:
+        """The largest clear change for the worse."""
+        return self.harms[0] if self.harms else None
+
+
 class ProofOfRun(BaseModel, frozen=True):
     """What is certified of the worst training risk, penalty included; see ``core.certificate``."""
 
@@ -247,8 +300,8 @@ class Results(BaseModel, frozen=True):
 
     ``small_groups`` had too few training rows to be trained for; ``merged`` are those merged into
     one group. ``gap_left`` is the share of the worst training risk that was left to gain, if the
-    method knows it; ``proof`` proves it. Where sums were masked, ``secure_aggregation`` is over
-    how many sites totals were, at least.
+    method knows it; ``proof`` proves it. A baseline has no ``verdict``. Where sums were masked,
+    ``secure_aggregation`` is over how many sites totals were, at least.
     """
 
     format: Literal[1]
@@ -277,6 +330,7 @@ class Results(BaseModel, frozen=True):
     sites: tuple[SiteOfRun, ...] | None = None
     secure_aggregation: Count | None = None
     change: ChangeOfRun | None = None
+    verdict: VerdictOfRun | None = None
     reach: ReachOfRun | None = None
     cost: CostOfRun | None = None
     privacy: PrivacyOfRun | None = None

@@ -5,13 +5,14 @@ is not a confidence interval (Bengio and Grandvalet: No unbiased estimator of th
 cross-validation, JMLR 2004).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
-from fedminmax.findings.changes import EVERYONE, measured_change, worst_of
+from fedminmax.findings.changes import EVERYONE, worst_of
 from fedminmax.findings.records import Interval, Results
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import NOTHING, TOO_FEW, decimals_of, number, span
@@ -50,9 +51,13 @@ class SpreadLine:
 
 @dataclass(frozen=True)
 class SeedSpread:
-    """The spread of a method's test risk, of its baseline's if there is one, and of the change."""
+    """The spread of a method's test risk, of its baseline's if there is one, and of the change.
+
+    Each seed's run has its own verdict.
+    """
 
     seeds: tuple[int, ...]
+    verdicts: tuple[str, ...]
     models: tuple[str, ...]
     lines: tuple[SpreadLine, ...]
     not_converged: dict[str, tuple[int, ...]]
@@ -85,7 +90,8 @@ def spread_over_seeds(runs: Sequence[Sequence[Results]]) -> SeedSpread:
         for column, model in enumerate(models)
     }
     not_converged = {name: which for name, which in unfinished.items() if which}
-    return SeedSpread(tuple(seeds), tuple(models), tuple(lines), not_converged)
+    verdicts = tuple(results[0].verdict.verdict for results in runs if results[0].verdict)
+    return SeedSpread(tuple(seeds), verdicts, tuple(models), tuple(lines), not_converged)
 
 
 def _risks(results: Results) -> list[Interval]:
@@ -96,8 +102,10 @@ def _risks(results: Results) -> list[Interval]:
 
 
 def _changes(results: Sequence[Results]) -> list[Interval] | None:
-    change = measured_change(results[0], results[1]) if len(results) > 1 else None
-    return None if change is None else [*change.by_group, change.overall, change.worst]
+    if results[0].change is None:
+        return None
+    change = results[0].change.risk
+    return [*change.by_group, change.overall, change.worst]
 
 
 def _over_seeds(values: Sequence[float | None]) -> ValueOverSeeds | None:
@@ -141,7 +149,8 @@ def _cell(spread: ValueOverSeeds | None, decimals: int) -> str:
 
 def spread_notes(spread: SeedSpread) -> list[str]:
     """Explain how to read the table, and which runs have not converged."""
-    notes = [CAVEAT]
+    found = [f"{verdict} ({count})" for verdict, count in Counter(spread.verdicts).most_common()]
+    notes = [*([f"Verdicts: {'; '.join(found)}."] if found else []), CAVEAT]
     if any(line.change for line in spread.lines):
         notes.append(
             f"Change: {spread.models[0]} minus {spread.models[-1]} on the same records. 'Lower in' "

@@ -1,11 +1,10 @@
-"""Tables that several pages show: risks with their change, every metric by group, mistakes."""
+"""Tables that several pages show: mistakes and risks with their change, every metric by group."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fedminmax.findings.changes import EVERYONE, Change, changes_of
-from fedminmax.findings.groups import PERCENT, kinds_of_mistakes
-from fedminmax.findings.records import Interval, Measured, Metric, Results
+from fedminmax.findings.changes import EVERYONE, changes_of
+from fedminmax.findings.records import Change, Measured, Metric, Results
 from fedminmax.findings.text import (
     NOTHING,
     TOO_FEW,
@@ -18,7 +17,14 @@ from fedminmax.findings.text import (
     risk_name,
     span,
 )
-from fedminmax.metrics.row_scores import FALSE_ALARMS, MISSED
+from fedminmax.findings.verdict import (
+    KINDS,
+    change_cells,
+    kinds_of,
+    level_cell,
+    measure_of,
+    mistakes_of,
+)
 
 DIFFERENCE = "highest minus lowest group"
 
@@ -53,10 +59,13 @@ def risk_table(results: Results, baseline: Results | None = None) -> Table:
         )
     ]
     if baseline is not None:
-        headers += [baseline.method.name, "change", "clear"]
-        before = [*baseline.risk.by_group, baseline.risk.overall]
-        for line, risk, change in zip(cells, before, changes_of(results, baseline), strict=True):
-            line += [estimate(risk, decimals), *change_cells(change, decimals)]
+        headers.append(baseline.method.name)
+        for line, risk in zip(cells, (*baseline.risk.by_group, baseline.risk.overall), strict=True):
+            line.append(estimate(risk, decimals))
+    if results.change is not None:
+        headers += ["change", "clear"]
+        for line, change in zip(cells, changes_of(results), strict=True):
+            line += _risk_cells(change, decimals)
     return Table(
         f"{capitalised(risk_name(results))} by group on test records, lower is better "
         f"({interval_name(results.test)})",
@@ -65,14 +74,61 @@ def risk_table(results: Results, baseline: Results | None = None) -> Table:
     )
 
 
-def change_cells(change: Change | None, decimals: int) -> list[str]:
+def _risk_cells(change: Change | None, decimals: int) -> list[str]:
     """Return a change with its interval, and whether it is clear."""
     if change is None:
         return [NOTHING, NOTHING]
-    if not change.has_enough_records:
+    if not change.has_enough_rows:
         return [TOO_FEW, NOTHING]
     interval = span(change.low, change.high, decimals)
     return [f"{number(change.value, decimals)} ({interval})", "yes" if change.is_clear else "no"]
+
+
+def mistakes_tables(results: Results) -> list[Table]:
+    """Return a table for each kind of mistake; in the first the run is told.
+
+    With a baseline: before, after, the change, and for whom it is clearly better or worse. The
+    groups that were worst before come first.
+    """
+    if results.change is not None:
+        return [_mistakes_table(results, metric) for metric in kinds_of(results)]
+    metric = kinds_of(results)[0]
+    levels = results.test.metrics[metric]
+    cells = [
+        (name, f"{rows:,}", level_cell(results, metric, level))
+        for name, rows, level in zip(
+            (*results.groups, EVERYONE),
+            (*(level.rows for level in levels.by_group), results.test.rows),
+            (*levels.by_group, levels.overall),
+            strict=True,
+        )
+    ]
+    return [
+        Table(
+            f"{capitalised(measure_of(results, KINDS[metric]))}, on test records "
+            f"({interval_name(results.test)})",
+            ("group", "records", "new"),
+            tuple(cells[place] for place in small_last(results, results.test, cells)),
+        )
+    ]
+
+
+def _mistakes_table(results: Results, metric: str) -> Table:
+    *groups, everyone = zip((*results.groups, EVERYONE), mistakes_of(results, metric), strict=True)
+    judged = [(name, change) for name, change in groups if change and change.has_enough_rows]
+    few = [entry for entry in groups if entry not in judged]
+    judged.sort(key=lambda entry: -entry[1].before)
+    change = results.change
+    at_once = f", for all {change.comparisons:,} comparisons at once" if change else ""
+    return Table(
+        f"{capitalised(measure_of(results, KINDS[metric]))}, on test records "
+        f"({interval_name(results.test)} of the change{at_once})",
+        ("group", "records", "standard", "new", "change"),
+        tuple(
+            (name, NOTHING if one is None else f"{one.rows:,}", *change_cells(results, one))
+            for name, one in (*judged, everyone, *few)
+        ),
+    )
 
 
 def metrics_table(
@@ -102,35 +158,3 @@ def metrics_table(
 
 def _starred(metric: Metric, decimals: int, group: str, place: int) -> str:
     return estimate(metric.by_group[place], decimals) + " *" * (metric.worst_group == group)
-
-
-def mistakes_table(results: Results, baseline: Results | None) -> Table | None:
-    """Return both kinds of mistakes by group, of baseline and method; None without them."""
-    kinds = kinds_of_mistakes(results, baseline)
-    if baseline is None or not kinds:
-        return None
-    models = (baseline, results)
-    columns = [own.test.metrics[metric] for metric in kinds for own in models]
-    positive = f"“{results.classes[1]}”"
-    words = {MISSED: f"missed {positive}", FALSE_ALARMS: f"false alarms of {positive}"}
-    headers = [f"{words[metric]}, {own.method.name}" for metric in kinds for own in models]
-    lines = [
-        (name, f"{own.rows:,}", *(_rate(column.by_group[place]) for column in columns))
-        for place, (name, own) in enumerate(zip(results.groups, results.risk.by_group, strict=True))
-    ]
-    whole = (EVERYONE, f"{results.test.rows:,}", *(_rate(column.overall) for column in columns))
-    return Table(
-        f"Missed: share of those that are {positive}. False alarms: share of those that are not. "
-        f"In parentheses: {interval_name(results.test)}",
-        ("group", "records", *headers),
-        (*lines, whole),
-    )
-
-
-def _rate(interval: Interval) -> str:
-    if interval.value is None:
-        return NOTHING
-    value = f"{number(PERCENT * interval.value, 0)} %"
-    if interval.low is None or interval.high is None:
-        return value
-    return f"{value} ({span(PERCENT * interval.low, PERCENT * interval.high, 0)})"

@@ -78,6 +78,16 @@ def number(value: float | None, decimals: int) -> str:
     return text.replace("-", MINUS)
 
 
+def signed(value: float, decimals: int) -> str:
+    """Format a change: with its sign, unless it rounds to 0.
+
+    >>> signed(4.6, 0), signed(0.2, 0), signed(-4.6, 0) == f"{MINUS}5"
+    ('+5', '0', True)
+    """
+    text = number(value, decimals)
+    return f"+{text}" if value > 0 and float(text.replace(",", "")) else text
+
+
 def span(low: float | None, high: float | None, decimals: int) -> str:
     """Format an interval."""
     return f"{number(low, decimals)} to {number(high, decimals)}"

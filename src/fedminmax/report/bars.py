@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedminmax.core.text import counted
-from fedminmax.findings.changes import EVERYONE, measured_change, worst_of
+from fedminmax.findings.changes import EVERYONE, worst_of
 from fedminmax.findings.records import Interval, Results
 from fedminmax.findings.tables import risk_table
 from fedminmax.findings.text import capitalised, decimals_of, interval_name, number, risk_name
@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_GROUPS = 30
-RECORD_BY_RECORD = " The interval of a change is that of the differences record by record."
-FROM_TWO_INTERVALS = (
-    " The interval of a change is computed from the two models' intervals, as if they had been "
-    "measured on different records. It is conservative: a clear change is real, and some real ones "
-    "may be missed. Run 'fedminmax train' again to add the interval record by record."
+RECORD_BY_RECORD = (
+    " The interval of a change is that of the differences record by record; all of them hold at "
+    "once."
 )
 
 
@@ -58,7 +56,7 @@ def risk_by_group_figure(run: Run, name: str) -> style.ReportFigure:
         caption=f"Risk on the test records; lower is better. Lines are the {interval} of each "
         "value: how far it would move with other test records of the same group. The "
         "worst-off group was selected for its high value, which in small groups is partly chance."
-        f"{_how_sure(run)}"
+        f"{RECORD_BY_RECORD * bool(run.baseline)}"
         + (f" {counted(hidden, 'group')} with lower risk: only in the table." * bool(hidden))
         + (
             f" {counted(len(small), 'group')} with fewer than {MIN_ROWS} test records, or too few "
@@ -70,14 +68,6 @@ def risk_by_group_figure(run: Run, name: str) -> style.ReportFigure:
         draw=lambda figure: _draw(figure, run, order),
         tables=(risk_table(results, run.baseline.results if run.baseline else None),),
     )
-
-
-def _how_sure(run: Run) -> str:
-    """Explain how the intervals of changes were made; "" without a baseline."""
-    if run.baseline is None:
-        return ""
-    measured = measured_change(run.chosen.results, run.baseline.results)
-    return FROM_TWO_INTERVALS if measured is None else RECORD_BY_RECORD
 
 
 def _shown_groups(run: Run) -> list[int]:

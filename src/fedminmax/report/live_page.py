@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.text import bounds_text, counted, duration_text, listed, percent, upper_percent
-from fedminmax.findings.groups import Fact
 from fedminmax.findings.privacy import (
     WITHOUT_AGGREGATION,
     guarantee_lines,
@@ -21,6 +20,7 @@ from fedminmax.findings.privacy import (
 from fedminmax.findings.records import PrivacyOfRun
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import NOTHING, capitalised, named, number
+from fedminmax.findings.verdict import Fact
 from fedminmax.live.live_run import LiveModel, LiveRun, Stage, worst_now
 from fedminmax.report.curves import Curves, rounds_figure
 from fedminmax.report.page import page_template

@@ -28,7 +28,7 @@ from fedminmax.findings.advice import (
     reveals_table,
 )
 from fedminmax.findings.findings import Findings
-from fedminmax.findings.tables import Table, mistakes_table
+from fedminmax.findings.tables import Table, mistakes_tables
 from fedminmax.findings.text import (
     LOSS_NAMES,
     MEANINGS,
@@ -38,6 +38,7 @@ from fedminmax.findings.text import (
     named,
     risk_name,
 )
+from fedminmax.findings.verdict import RULE
 from fedminmax.report.advice_figure import mixes_figure
 from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.curves import curves_of, rounds_figure
@@ -111,8 +112,8 @@ class RunPart:
     run: Run
     _: KW_ONLY
     found: Findings
-    story: str
-    mistakes: Table | None
+    remarks: str
+    mistakes: tuple[Table, ...]
     figures: tuple[ReportFigure, ...]
     effects: EffectsPart | None
     questions: tuple[Answer, ...]
@@ -165,15 +166,15 @@ def build_report(runs: Sequence[Run]) -> Report:
 def _part(run: Run, name: str) -> RunPart:
     results, found = run.chosen.results, run.findings
     baseline = run.baseline.results if run.baseline else None
-    not_converged = [one.verdict for one in found.models if not one.results.converged]
+    not_converged = [one.convergence for one in found.models if not one.results.converged]
     from_baseline = baseline.warnings if baseline else ()
-    story = (found.story, found.mistakes, found.model.validation, *found.privacy)
+    remarks = (found.small_groups, found.model.validation, *found.privacy)
     return RunPart(
         name,
         run,
         found=found,
-        story=" ".join(text for text in story if text),
-        mistakes=mistakes_table(results, baseline),
+        remarks=" ".join(text for text in remarks if text),
+        mistakes=tuple(mistakes_tables(results)),
         questions=(could_be_better(run), what_would_help(run), too_small(run)),
         figures=(
             risk_by_group_figure(run, f"{name}-risk-by-group"),
@@ -223,6 +224,7 @@ def render_report(report: Report, version: str) -> str:
         risk_meaning=MEANINGS[results.task],
         loss=LOSS_NAMES[results.loss],
         interval=interval_name(results.test),
+        rule=RULE,
         generator=GENERATOR,
         version=version,
         inline_svg=inline_svg,

@@ -11,10 +11,10 @@ from fedminmax.core.convergence import BY_VALIDATION
 from fedminmax.core.text import counted
 from fedminmax.findings.advice import remedies
 from fedminmax.findings.changes import worst_of
-from fedminmax.findings.groups import merged_groups_text
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import decimals_of, estimate, interval_name, named, number, risk_name
 from fedminmax.findings.training import ABOUT_CERTIFICATES, HARDLY, why_not_certified
+from fedminmax.findings.verdict import merged_groups_text
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.report.read_run import Run
 from fedminmax.runs.folder import CENSUS_FILE
@@ -45,7 +45,7 @@ def could_be_better(run: Run) -> Answer:
     certificate = found.model.certificate or why_not_certified(results)
     is_of_groups = results.proof is not None and results.proof.certificate.is_of_groups
     about = (ABOUT_CERTIFICATES,) if is_of_groups else ()
-    return Answer(BETTER, found.could_be_better, (certificate, *about, found.model.verdict))
+    return Answer(BETTER, found.could_be_better, (certificate, *about, found.model.convergence))
 
 
 def what_would_help(run: Run) -> Answer:
@@ -68,7 +68,7 @@ def _from_results(run: Run) -> Iterator[str]:
     results = run.chosen.results
     convergence = results.convergence
     if convergence and not (convergence.converged or convergence.reason == BY_VALIDATION):
-        yield f"More rounds: {run.findings.model.verdict}"
+        yield f"More rounds: {run.findings.model.convergence}"
     worst = worst_of(results)
     if worst is None:
         return

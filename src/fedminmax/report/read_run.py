@@ -84,7 +84,13 @@ def _is_usable(value: float) -> bool:
 
 
 def check_baseline(folder: Path, baseline: Results, chosen: Results, remedy: str) -> None:
-    """Refuse a baseline that was measured on other groups or rows."""
+    """Refuse a baseline that the run is not compared with, or of other groups or rows."""
+    change, method = chosen.change, baseline.method
+    compared = change and (change.baseline.key, change.baseline.rounds)
+    if compared != (method.key, method.rounds):
+        raise InputError(
+            f"{folder.parent / RESULTS_FILE} is not compared with its baseline; {remedy}"
+        )
     rows = [group.rows for group in baseline.risk.by_group]
     if (
         baseline.groups != chosen.groups

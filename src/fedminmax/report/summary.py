@@ -8,12 +8,10 @@ from fedminmax.core.text import counted
 from fedminmax.findings.privacy import NO_GUARANTEE, with_aggregation
 from fedminmax.findings.records import Results
 from fedminmax.findings.text import (
-    MEANINGS,
     NOT_STATED,
     capitalised,
     interval_name,
     named,
-    risk_name,
 )
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.report.page import GENERATOR, about, page_template
@@ -30,6 +28,8 @@ def render_summary(run: Run, version: str) -> str:
     """Return the page as HTML."""
     return page_template("summary.html").render(
         title=short(about(run).title, 120),
+        headline=run.findings.headline,
+        reason=short(run.findings.verdict.reason, LONG + MEDIUM) if run.findings.verdict else "",
         parts=_parts(run),
         facts=run.findings.facts,
         baseline=run.baseline.results.method.name if run.baseline else None,
@@ -42,22 +42,18 @@ def render_summary(run: Run, version: str) -> str:
 
 def _parts(run: Run) -> dict[str, list[str]]:
     """Return the paragraphs by their headings."""
-    stated, results, found = dict(about(run).facts), run.chosen.results, run.findings
+    stated, results = dict(about(run).facts), run.chosen.results
     trained = [short(stated[name], MEDIUM) for name in ("What is predicted", "On which records")]
     not_stated = f"{capitalised(NOT_STATED)}."
     uses = " ".join(
         f"{name}: {'not stated.' if stated[name] == not_stated else stated[name]}"
         for name in ("Intended use", "Not for")
     )
-    risk = f"{capitalised(risk_name(results))}: {MEANINGS[results.task]}."
     better = could_be_better(run)
     # Without a certificate the reason is part of the answer.
     reason = "" if results.proof is not None else f" {better.reasons[0]}"
     return {
         "What was trained": [" ".join(trained), short(uses, MEDIUM)],
-        "For whom it is worst, and compared with the baseline": [
-            text for text in (short(found.story, LONG), found.mistakes, risk) if text
-        ],
         BETTER: [short(f"{better.short}{reason}", LONG)],
         "What is not known": _unknown(run),
         "Privacy": [short(_privacy(results), LONG)],
@@ -75,7 +71,7 @@ def _unknown(run: Run) -> list[str]:
             "few training records."
         )
     if not results.converged:
-        texts.append(short(run.findings.model.verdict, MEDIUM))
+        texts.append(short(run.findings.model.convergence, MEDIUM))
     if run.baseline is None:
         texts.append("Whether a standard model would be better or worse: none was trained.")
     texts.append(

@@ -27,6 +27,7 @@ from fedminmax.data.tables.initial_model import blank_row
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
 from fedminmax.findings import records
 from fedminmax.findings.card import render_card
+from fedminmax.findings.verdict import judge
 from fedminmax.methods.shared.frontier_server import FrontierPoint
 from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS, NO_ESTIMATE, Estimate
@@ -39,7 +40,7 @@ from fedminmax.metrics.sums import (
     metrics_from_sums,
     paired_sums_of,
 )
-from fedminmax.runs.folder import CARD_FILE, CENSUS_FILE, write_results
+from fedminmax.runs.folder import BASELINE_FOLDER, CARD_FILE, CENSUS_FILE, write_results
 from fedminmax.runs.plan import TableRun
 from fedminmax.training.round_record import RoundRecord
 
@@ -164,6 +165,8 @@ def assemble(
             cost=_cost(run, config, census, masked=secure_aggregation is not None),
             **present,
         )
+        if run.table_run.folder.name != BASELINE_FOLDER:
+            own = own.model_copy(update={"verdict": judge(own)})
         results.insert(0, own)
     return results
 

@@ -25,12 +25,12 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.additive.effects import standard_errors
-from fedminmax.core.additive.model import AdditiveModel, Block, Design, Pair, codes_with_pairs
+from fedminmax.core.additive.model import AdditiveModel, Block, Design, Pair
 from fedminmax.core.additive.smoothing import (
     MeanSums,
     SmoothFit,
     after_smoothing_round,
-    covariance_root,
+    covariance,
     start_smoothing,
 )
 from fedminmax.core.additive.sums import coded_bends, coded_group_sums
@@ -209,8 +209,8 @@ def _counts(together: Tensor, blocks: Sequence[Block], pairs: Sequence[Pair]) ->
 
 
 def _standard_errors(fit: SmoothFit, counts: Tensor) -> Tensor:
-    root = covariance_root(fit, _sums_of(fit))
-    return standard_errors(fit.structure, root, fit.blocks, counts)
+    own = covariance(fit, _sums_of(fit))
+    return standard_errors(fit.structure, own, fit.blocks, counts)
 
 
 def _sums_of(fit: SmoothFit) -> MeanSums:
@@ -345,14 +345,9 @@ def choose_class(
     question = next(rounds)
     # Sums over sites are sums over all of their records.
     pooled = concatenate([rows for rows in sites if len(rows)])
-    coded = pooled
-    pairs: tuple[Pair, ...] = ()
     while True:
-        if question.pairs != pairs:
-            pairs = question.pairs
-            coded = replace(pooled, x=codes_with_pairs(pooled.x, pairs))
         try:
-            question = rounds.send(class_sums(structure, blocks, question, coded))
+            question = rounds.send(class_sums(structure, blocks, question, pooled))
         except StopIteration as finished:
             chosen: AdditiveClass = finished.value
             return chosen
@@ -361,7 +356,7 @@ def choose_class(
 def class_sums(
     structure: LinearStructure, blocks: Sequence[Block], question: ClassQuestion, rows: Examples
 ) -> ClassTotals:
-    """Return one site's answer; its codes have the question's pairs."""
+    """Return one site's answer; its codes are those without pairs."""
     plain = [replace(block, smoothing=0.0) for block in blocks]
     plain += [pair.block for pair in question.pairs]
     model = AdditiveModel(structure.outputs, plain, records=1, ridge=0.0)
@@ -369,9 +364,17 @@ def class_sums(
     together = replace(rows, group=torch.zeros_like(rows.group))
     weights = torch.ones(1, dtype=torch.float64) if question.curvature else None
     sums = coded_group_sums(
-        wide, model.design, question.parameters, together, 1, group_weights=weights
+        wide,
+        model.design,
+        question.parameters,
+        together,
+        1,
+        group_weights=weights,
+        pairs=question.pairs,
     )
     bends = sums.curvature[0]
     if question.cells:
-        bends = coded_bends(wide, model.design, question.parameters, rows).flatten()
+        bends = coded_bends(
+            wide, model.design, question.parameters, rows, pairs=question.pairs
+        ).flatten()
     return ClassTotals(float(sums.losses.sum()), sums.gradients[0], bends)

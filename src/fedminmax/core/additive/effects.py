@@ -11,6 +11,7 @@ from V = (H + S)^-1 in ``core.additive.smoothing``, of effects after centring.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -73,22 +74,24 @@ def shares_of(counts: Tensor, sizes: Sequence[int]) -> list[Tensor]:
 
 
 def standard_errors(
-    structure: LinearStructure, root: Tensor, blocks: Sequence[Block], counts: Tensor
+    structure: LinearStructure, covariance: Tensor, blocks: Sequence[Block], counts: Tensor
 ) -> Tensor:
     """Return the standard error of every centred effect [scores, codes].
 
-    ``root`` [f, f] is R of the free parameters' covariance R'R.
+    ``covariance`` [f, f] is that of the free parameters.
     """
     columns = structure.columns
     directions = score_contrasts(structure.outputs) @ structure.basis
-    free = directions.shape[1]
-    by_output = root.reshape(len(root), free, columns)
+    by_output = covariance.reshape(-1, columns, directions.shape[1], columns)
     shares = shares_of(counts, [block.size for block in blocks])
+    ends = pairwise(accumulate((block.own.size for block in blocks), initial=0))
+    places = [slice(*own) for own in ends]
     errors = []
     for direction in directions:
-        own = torch.einsum("a,xay->xy", direction, by_output)[:, :-1]
-        parts = torch.split(own, [block.own.size for block in blocks], dim=1)
-        for block, part, share in zip(blocks, parts, shares, strict=True):
-            codes = part @ block.line_shares().T if block.nodes else part
-            errors.append((codes - (codes @ share)[:, None]).norm(dim=0))
+        for block, span, share in zip(blocks, places, shares, strict=True):
+            own = torch.einsum("a,axby,b->xy", direction, by_output[:, span, :, span], direction)
+            if block.nodes:
+                own = block.line_shares() @ own @ block.line_shares().T
+            mean = own @ share
+            errors.append((own.diagonal() - 2.0 * mean + mean @ share).clamp(min=0).sqrt())
     return torch.cat(errors).reshape(len(directions), -1)

@@ -25,6 +25,7 @@ its squared length is at most the number of blocks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 import torch
@@ -138,24 +139,33 @@ def codes_with_pairs(codes: Tensor, pairs: Sequence[Pair]) -> Tensor:
         return codes
     largest = max(pair.block.size for pair in pairs)
     wide = codes if largest <= torch.iinfo(codes.dtype).max else codes.int()
+    halves = {(pair.first, pair.first_cells) for pair in pairs}
+    halves |= {(pair.second, pair.second_cells) for pair in pairs}
+    cells = {
+        half: wide.new_tensor(half[1]).index_select(0, codes[:, half[0]].int()) for half in halves
+    }
     columns = [
-        wide.new_tensor(pair.first_cells)[codes[:, pair.first].long()] * pair.width
-        + wide.new_tensor(pair.second_cells)[codes[:, pair.second].long()]
+        cells[pair.first, pair.first_cells] * pair.width + cells[pair.second, pair.second_cells]
         for pair in pairs
     ]
     return torch.cat([wide, torch.stack(columns, dim=1)], dim=1)
 
 
 def roughness(block: Block) -> Tensor:
-    """Return S of a block [size, size]: what smoothing multiplies.
+    """Return S of a block [size, size], which is not to be changed: what smoothing multiplies.
 
     >>> roughness(Block(3, ordered=3)).tolist()[1]
     [-2.0, 4.0, -2.0]
     """
-    if not block.ordered:
-        return torch.eye(block.size, dtype=torch.float64)
-    bends = torch.zeros(max(block.ordered - 2, 0), block.size, dtype=torch.float64)
-    places = block.positions or tuple(map(float, range(block.ordered)))
+    return _roughness(block.size, block.ordered, block.positions)
+
+
+@lru_cache(maxsize=256)
+def _roughness(size: int, ordered: int, positions: tuple[float, ...]) -> Tensor:
+    if not ordered:
+        return torch.eye(size, dtype=torch.float64)
+    bends = torch.zeros(max(ordered - 2, 0), size, dtype=torch.float64)
+    places = positions or tuple(map(float, range(ordered)))
     for row in range(len(bends)):
         before, here, after = places[row : row + 3]
         share = (here - before) / (after - before)

@@ -21,7 +21,7 @@ after a step whose gain was not what the quadratic had promised.
 | lambda    | SmoothFit.smoothing |
 | S_b       | model.roughness |
 | H, g      | MeanSums           |
-| phi V     | covariance_root    |
+| phi V     | covariance         |
 """
 
 import math
@@ -36,19 +36,19 @@ from fedminmax.core.linear_structure import LinearStructure
 
 MIN_SMOOTHING, MAX_SMOOTHING = 1e-3, 1e8
 CAUTIOUS_RECORDS = 1_000.0
-# Of the logarithm of smoothing in one update, and how many of its steps that may do.
+# Of the logarithm of smoothing in one update, and how many of Fellner and Schall's that may do.
 LARGEST_STEP, MOST_STEPS = math.log(30.0), 4.0
 # Each update costs a factorisation of all parameters. At zeros smoothing is only begun.
 UPDATES_AT_START, UPDATES_PER_ROUND = 4, 12
+# Degrees of freedom.
+GONE = 1e-3
 # The part of the promised gain by which the real one may differ before curvature is asked for.
 INACCURATE = 0.1
-# Inverses of larger triangles are put together from those of their halves.
-SMALL_TRIANGLE = 256
 # Of class counts by code, in proportion to all records' shares.
 PRIOR_RECORDS = 5.0
 # Of the degrees of freedom, and of the penalised loss: smaller relative changes end the rounds.
 SETTLED_SMOOTHING, SETTLED_LOSS = 0.1, 3e-3
-# A part of the former ends the updates of a round.
+# A step of a part of the former ends the updates of a round.
 CLOSE = 0.3
 
 
@@ -67,9 +67,9 @@ class SmoothFit:
     """The next effects to try, the best so far with its sums, and the smoothing of each block.
 
     ``records`` is n, ``freedom`` are the effective degrees of freedom that smoothing left to each
-    block in its last update, ``steps`` how that changed their smoothing's logarithm, and ``moved``
-    how much freedom changed in the last round, relatively. ``promised`` is the decrease of the
-    penalised loss that the quadratic has at these effects.
+    block in its last update, ``last_step`` the most by which that changed the logarithm of
+    smoothing, and ``moved`` how much freedom changed in the last round, relatively. ``promised`` is
+    the decrease of the penalised loss that the quadratic has at these effects.
     """
 
     structure: LinearStructure
@@ -79,7 +79,7 @@ class SmoothFit:
     theta: Tensor
     smoothing: Tensor
     freedom: Tensor
-    steps: Tensor
+    last_step: float = math.inf
     best: MeanSums | None = None
     promised: float = 0.0
     moved: float = math.inf
@@ -110,7 +110,6 @@ def start_smoothing(
         theta=zeros if theta is None else theta,
         smoothing=smoothing,
         freedom=torch.full_like(smoothing, math.inf),
-        steps=torch.zeros_like(smoothing),
     )
 
 
@@ -133,7 +132,8 @@ def after_smoothing_round(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
     for _ in range(UPDATES_AT_START if starts else UPDATES_PER_ROUND):
         before_update = fit.freedom
         fit = _updated(fit, sums)
-        if _change(before_update, fit.freedom) <= CLOSE * SETTLED_SMOOTHING:
+        # The degrees of freedom change by about as much as smoothing, relatively, or less.
+        if min(_change(before_update, fit.freedom), fit.last_step) <= CLOSE * SETTLED_SMOOTHING:
             break
     moved = _change(first, fit.freedom)
     if starts and fit.structure.loss == "cross_entropy":
@@ -164,14 +164,15 @@ def _smoothed_blocks(fit: SmoothFit) -> Iterator[tuple[Block, float, slice]]:
         start += own.size
 
 
-def covariance_root(fit: SmoothFit, sums: MeanSums) -> Tensor:
-    """Return R with R'R = phi V, of the effects that were fitted with these sums."""
-    root = _inverse_root(fit, sums.curvature)
-    return root * math.sqrt(_dispersion(fit, sums, sums.theta, root))
+def covariance(fit: SmoothFit, sums: MeanSums) -> Tensor:
+    """Return phi V of the effects that were fitted with these sums."""
+    factor = torch.linalg.cholesky(_penalised_curvature(fit, sums.curvature))
+    variance = torch.cholesky_inverse(factor)
+    return variance * _dispersion(fit, sums, sums.theta, variance)
 
 
-def _inverse_root(fit: SmoothFit, curvature: Tensor) -> Tensor:
-    """Return the inverse of L, H + S = LL'; V is its transpose times itself."""
+def _penalised_curvature(fit: SmoothFit, curvature: Tensor) -> Tensor:
+    """Return H + S, with the ridge that all parameters have."""
     total, columns = curvature.clone(), fit.structure.columns
     total.diagonal().add_(fit.records * fit.structure.ridge)
     for start in range(0, len(total), columns):
@@ -181,58 +182,61 @@ def _inverse_root(fit: SmoothFit, curvature: Tensor) -> Tensor:
                 own[span, span] += smoothing * roughness(block) + fixed_roughness(block).diag()
             else:
                 own.diagonal()[span] += smoothing
-    return _inverse_of_triangle(torch.linalg.cholesky(total))
-
-
-def _inverse_of_triangle(lower: Tensor) -> Tensor:
-    """Return the inverse of a lower triangle, by halves: nearly all work is in products."""
-    size = len(lower)
-    if size <= SMALL_TRIANGLE:
-        unit = torch.eye(size, dtype=lower.dtype)
-        solved: Tensor = torch.linalg.solve_triangular(lower, unit, upper=False)
-        return solved
-    half = size // 2
-    inverse = torch.zeros_like(lower)
-    first = inverse[:half, :half] = _inverse_of_triangle(lower[:half, :half])
-    last = inverse[half:, half:] = _inverse_of_triangle(lower[half:, half:])
-    inverse[half:, :half] = -(last @ (lower[half:, :half] @ first))
-    return inverse
+    return total
 
 
 def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
-    """Minimise the penalised quadratic, then update smoothing."""
-    root, columns = _inverse_root(fit, sums.curvature), fit.structure.columns
-    # At the minimum (H + S) theta = H theta_0 - g.
-    theta = root.T @ (root @ (sums.curvature @ sums.theta - sums.gradient))
-    by_output = theta.reshape(-1, columns)
-    outputs = len(by_output)
-    scale, caution = _dispersion(fit, sums, theta, root), _caution(fit)
-    steps, freedoms = torch.zeros_like(fit.smoothing), torch.zeros_like(fit.smoothing)
-    for number, (block, before, span) in enumerate(_smoothed_blocks(fit)):
-        if block.rank == 0:
-            continue
-        effects, trace = by_output[:, span], 0.0
-        for start in range(0, outputs * columns, columns):
-            own = root[start + span.start :, start + span.start : start + span.stop]
-            bent = own @ roughness(block) if block.ordered else own
-            trace += float((bent * own).sum())
-        freedom = max(outputs * block.rank / before - trace, 1e-12)
-        freedoms[number] = before * freedom
-        squares = max(float(((effects @ roughness(block)) * effects).sum()), 1e-300)
-        factor = (caution if block.ordered else 1.0) * scale * freedom / squares
-        steps[number] = min(max(math.log(factor), -LARGEST_STEP), LARGEST_STEP)
-    longer = _longer(fit.steps, steps).clamp(-LARGEST_STEP, LARGEST_STEP)
-    smoothing = (fit.smoothing * longer.exp()).clamp(MIN_SMOOTHING, MAX_SMOOTHING)
-    return replace(fit, theta=theta, smoothing=smoothing, freedom=freedoms, steps=steps)
+    """Minimise the penalised quadratic, then update smoothing by a step of Newton's method.
 
-
-def _longer(before: Tensor, now: Tensor) -> Tensor:
-    """Return steps as long as all that would follow if each were as much shorter as this one.
-
-    Updates converge slowly, and evenly, where an effect is nearly smoothed away (Aitken 1926).
+    The step solves for the smoothing at which Fellner and Schall's update u = log(phi (rank /
+    lambda - tr(V S)) / theta' S theta) of every block is 0. Their update alone converges slowly
+    where blocks act on the same records, and each one costs a factorisation of all parameters.
     """
-    ratio = torch.where(before == 0.0, 0.0, now / before).clamp(0.0, 1.0 - 1.0 / MOST_STEPS)
-    return now / (1.0 - ratio)
+    factor = torch.linalg.cholesky(_penalised_curvature(fit, sums.curvature))
+    variance = torch.cholesky_inverse(factor)
+    # At the minimum (H + S) theta = H theta_0 - g.
+    wanted = sums.curvature @ sums.theta - sums.gradient
+    theta = torch.cholesky_solve(wanted[:, None], factor)[:, 0]
+    scale = _dispersion(fit, sums, theta, variance)
+    # S times the effects, and times V; a column of ``members`` has a 1 for each effect of a block.
+    bent, rough = theta.clone(), variance.clone()
+    members = torch.zeros(len(theta), len(fit.blocks), dtype=torch.float64)
+    for start in range(0, len(theta), fit.structure.columns):
+        for number, (block, _, span) in enumerate(_smoothed_blocks(fit)):
+            own = slice(start + span.start, start + span.stop)
+            members[own, number] = 1.0
+            if block.ordered:
+                bent[own] = roughness(block) @ theta[own]
+                rough[own] = roughness(block) @ variance[own]
+    before, outputs = fit.smoothing, len(theta) // fit.structure.columns
+    ranks = outputs * torch.tensor([float(block.own.rank) for block in fit.blocks]).double()
+    caution = _caution(fit)
+    cautions = torch.tensor([caution if block.ordered else 1.0 for block in fit.blocks]).double()
+    traces = members.T @ rough.diagonal()
+    freedom = (ranks / before - traces).clamp(min=1e-12)
+    squares = (members.T @ (bent * theta)).clamp(min=1e-100)
+    steps = (cautions * scale * freedom / squares).log().clamp(-LARGEST_STEP, LARGEST_STEP)
+    # What is left of a block that is smoothed away is rounding: it is not smoothed further.
+    gone = before * freedom < GONE
+    steps = torch.where(gone, steps.clamp(max=0.0), steps)
+    # How the steps change with smoothing, less the diagonal, in coordinates that make it symmetric.
+    by_block = bent[:, None] * members
+    slopes = members.T @ (rough * rough.T) @ members / (freedom[:, None] * freedom).sqrt()
+    slopes += 2.0 * by_block.T @ variance @ by_block / (squares[:, None] * squares).sqrt()
+    slopes *= (before[:, None] * before).sqrt()
+    falls = (1.0 + traces / freedom).diag() - slopes
+    falls[gone], falls[:, gone], falls.diagonal()[gone] = 0.0, 0.0, 1.0
+    unit = (before * freedom).sqrt()
+    values, vectors = torch.linalg.eigh(falls)
+    longer = vectors @ ((vectors.T @ (unit * steps)) / values.clamp(min=1.0 / MOST_STEPS)) / unit
+    longer = torch.where(ranks == 0.0, 0.0, longer).clamp(-LARGEST_STEP, LARGEST_STEP)
+    return replace(
+        fit,
+        theta=theta,
+        smoothing=(before * longer.exp()).clamp(MIN_SMOOTHING, MAX_SMOOTHING),
+        freedom=torch.where(ranks == 0.0, 0.0, before * freedom),
+        last_step=float(longer.abs().max()),
+    )
 
 
 def _from_counts(fit: SmoothFit, sums: MeanSums) -> Tensor:
@@ -265,13 +269,13 @@ def _from_counts(fit: SmoothFit, sums: MeanSums) -> Tensor:
     return (structure.basis.T @ effects).flatten()
 
 
-def _dispersion(fit: SmoothFit, sums: MeanSums, theta: Tensor, root: Tensor) -> float:
+def _dispersion(fit: SmoothFit, sums: MeanSums, theta: Tensor, variance: Tensor) -> float:
     """Return phi: 1 for a likelihood, twice the error variance for squared errors."""
     if fit.structure.loss != "squared_error":
         return 1.0
     step = theta - sums.theta
     squares = sums.loss + float(sums.gradient @ step + 0.5 * step @ (sums.curvature @ step))
-    used = float(((root @ sums.curvature) * root).sum())
+    used = float((variance * sums.curvature).sum())
     return 2.0 * max(squares, 1e-300) / max(fit.records - used, 1.0)
 
 

@@ -9,20 +9,21 @@ Curvature is one matrix: that of the weighted sum of the groups' losses, with a 
 group that the server chooses. Its second derivatives in the outputs are as in ``core.group_sums``.
 """
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import iadd
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.additive.model import Design
+from fedminmax.core.additive.model import Design, Pair, codes_with_pairs
 from fedminmax.core.examples import Examples
 from fedminmax.core.group_sums import CODED_ROWS_PER_CHUNK, GroupSums, pair_weights
 from fedminmax.core.linear_structure import LinearStructure
-from fedminmax.core.losses import LOSSES_BY_NAME, LOSSES_WITH_GRADIENTS
-from fedminmax.core.workers import worker_pool
+from fedminmax.core.losses import LOSSES_BY_NAME, LOSSES_WITH_GRADIENTS, chances_of
+from fedminmax.core.one_step import equal_parts
+from fedminmax.core.workers import run_in_parallel
 
 # Threads take turns at fewer records than this for longer than they add.
 MIN_RECORDS_OF_THREADS = 2**14
@@ -36,30 +37,38 @@ def coded_group_sums(
     groups: int,
     *,
     group_weights: Tensor | None = None,
+    pairs: Sequence[Pair] = (),
 ) -> GroupSums:
     """Return losses and gradients by group, and one curvature if groups have weights.
 
     All are in the model's coordinates. Without ``group_weights`` [A] the curvature is empty.
+    Records have the codes of the design's first blocks; ``pairs`` are the last ones.
     """
     outputs, columns = structure.outputs, design.columns
-    losses = torch.zeros(groups, dtype=torch.float64)
-    gradients = torch.zeros(groups, outputs, columns + 1, dtype=torch.float64)
+    free = max(outputs - 1, 1)
     blocks = structure.blocks if group_weights is not None else 0
-    curvature = torch.zeros(blocks, columns + 1, columns + 1, dtype=torch.float64)
     with_gradient = LOSSES_WITH_GRADIENTS[LOSSES_BY_NAME[structure.loss]]
     effects = _effects(structure, design, parameters)
-    threads = torch.get_num_threads() if len(examples) >= MIN_RECORDS_OF_THREADS else 1
-    with worker_pool(threads) if threads > 1 else nullcontext() as pool:
-        for chunk in _chunks(examples):
+
+    def add_up(chunks: Iterator[_Chunk]) -> list[Tensor]:
+        losses = torch.zeros(groups, dtype=torch.float64)
+        gradients = torch.zeros(groups, outputs, columns + 1, dtype=torch.float64)
+        curvature = torch.zeros(blocks, columns + 1, columns + 1, dtype=torch.float64)
+        for chunk in chunks:
             scores = _scores(effects, design, chunk.codes)
             record_losses, slopes = with_gradient(scores, chunk.y)
             losses += torch.bincount(chunk.group, record_losses, groups)
-            for output, slope in enumerate(slopes.T.contiguous()):
-                _add_gradients(gradients[:, output], design, chunk, slope, pool)
+            for output, slope in enumerate(slopes.T[:free].contiguous()):
+                _add_gradients(gradients[:, output], design, chunk, slope)
             if group_weights is not None:
                 weights = pair_weights(structure, scores) * group_weights[chunk.group][:, None]
                 for block, weight in enumerate(weights.T.contiguous()):
-                    _add_curvature(curvature[block], design, chunk, weight, pool)
+                    _add_curvature(curvature[block], design, chunk, weight)
+        return [losses, gradients, curvature]
+
+    losses, gradients, curvature = _in_threads(add_up, examples, pairs)
+    # A record's slopes in the outputs of classes add up to 0.
+    gradients[:, free:] = -gradients[:, :free].sum(dim=1, keepdim=True)
     return GroupSums(
         losses,
         structure.as_flat(_in_model_coordinates(design, gradients)),
@@ -68,7 +77,12 @@ def coded_group_sums(
 
 
 def coded_bends(
-    structure: LinearStructure, design: Design, parameters: Tensor, examples: Examples
+    structure: LinearStructure,
+    design: Design,
+    parameters: Tensor,
+    examples: Examples,
+    *,
+    pairs: Sequence[Pair] = (),
 ) -> Tensor:
     """Return second derivatives in each output, summed by code [outputs, columns].
 
@@ -76,18 +90,23 @@ def coded_bends(
     shared out among these.
     """
     effects = _effects(structure, design, parameters)
-    sums = torch.zeros(structure.outputs, design.columns, dtype=torch.float64)
-    for chunk in _chunks(examples):
-        scores = _scores(effects, design, chunk.codes)
-        if structure.loss == "squared_error":
-            bends = torch.full_like(scores, 2.0)
-        else:
-            chances = torch.softmax(scores, dim=1)
-            bends = chances * (1.0 - chances)
-        for own, weights in zip(sums, bends.T.contiguous(), strict=True):
-            for number, span in enumerate(design.slices()):
-                by_code = torch.bincount(chunk.codes[number], weights, design.sizes[number])
-                own[span] += _own_sums(by_code, design.fills[number])
+
+    def add_up(chunks: Iterator[_Chunk]) -> list[Tensor]:
+        sums = torch.zeros(structure.outputs, design.columns, dtype=torch.float64)
+        for chunk in chunks:
+            scores = _scores(effects, design, chunk.codes)
+            if structure.loss == "squared_error":
+                bends = torch.full_like(scores, 2.0)
+            else:
+                chances = chances_of(scores)
+                bends = chances * (1.0 - chances)
+            for own, weights in zip(sums, bends.T.contiguous(), strict=True):
+                for number, span in enumerate(design.slices()):
+                    by_code = torch.bincount(chunk.codes[number], weights, design.sizes[number])
+                    own[span] += _own_sums(by_code, design.fills[number])
+        return [sums]
+
+    (sums,) = _in_threads(add_up, examples, pairs)
     return sums
 
 
@@ -100,12 +119,22 @@ class _Chunk:
     group: Tensor
 
 
-def _chunks(examples: Examples) -> Iterator[_Chunk]:
-    for start in range(0, len(examples), CODED_ROWS_PER_CHUNK):
-        rows = slice(start, start + CODED_ROWS_PER_CHUNK)
+def _in_threads(
+    add_up: Callable[[Iterator[_Chunk]], list[Tensor]], examples: Examples, pairs: Sequence[Pair]
+) -> list[Tensor]:
+    """Return the sums of an equal part of the records in each thread, added in their order."""
+    threads = torch.get_num_threads() if len(examples) >= MIN_RECORDS_OF_THREADS else 1
+    parts = equal_parts(len(examples), threads)
+    sums = run_in_parallel(threads, lambda worker: add_up(_chunks(examples, parts[worker], pairs)))
+    return [reduce(iadd, own) for own in zip(*sums, strict=True)]
+
+
+def _chunks(examples: Examples, part: slice, pairs: Sequence[Pair]) -> Iterator[_Chunk]:
+    for start in range(part.start, part.stop, CODED_ROWS_PER_CHUNK):
+        rows = slice(start, min(start + CODED_ROWS_PER_CHUNK, part.stop))
         y = examples.y[rows]
         yield _Chunk(
-            examples.x[rows].T.contiguous().int(),
+            codes_with_pairs(examples.x[rows], pairs).T.contiguous().int(),
             y.double() if y.is_floating_point() else y,
             examples.group[rows],
         )
@@ -124,47 +153,30 @@ def _own_sums(by_code: Tensor, fill: Tensor | None) -> Tensor:
 
 
 def _scores(effects: Tensor, design: Design, codes: Tensor) -> Tensor:
-    """Return the outputs of these records [n, outputs]."""
+    """Return the outputs of these records [n, outputs], each output stored by itself."""
     scores = effects[:, -1:].repeat(1, codes.shape[1])
     for own, score in zip(effects, scores, strict=True):
         for column, span in zip(codes, design.code_slices(), strict=True):
             score += own[span].index_select(0, column)
-    return scores.T.contiguous()
+    return scores.T
 
 
-def _add_gradients(
-    gradients: Tensor,
-    design: Design,
-    chunk: _Chunk,
-    slope: Tensor,
-    pool: ThreadPoolExecutor | None,
-) -> None:
+def _add_gradients(gradients: Tensor, design: Design, chunk: _Chunk, slope: Tensor) -> None:
     """Add to the gradients of one output [groups, columns + 1]."""
-    groups, spans, group = len(gradients), design.slices(), chunk.group.int()
+    groups, group = len(gradients), chunk.group.int()
     gradients[:, -1] += torch.bincount(group, slope, groups)
-
-    def add(number: int) -> None:
-        span, size = spans[number], design.sizes[number]
+    for number, span in enumerate(design.slices()):
+        size = design.sizes[number]
         cells = torch.add(chunk.codes[number], group, alpha=size)
         by_code = torch.bincount(cells, slope, groups * size).view(groups, size)
         gradients[:, span] += _own_sums(by_code, design.fills[number])
 
-    _for_each_block(add, len(spans), pool)
 
-
-def _add_curvature(
-    curvature: Tensor,
-    design: Design,
-    chunk: _Chunk,
-    weight: Tensor,
-    pool: ThreadPoolExecutor | None,
-) -> None:
+def _add_curvature(curvature: Tensor, design: Design, chunk: _Chunk, weight: Tensor) -> None:
     """Add to the lower triangle; within a block without nodes only the diagonal is not 0."""
     spans, sizes, codes, fills = design.slices(), design.sizes, chunk.codes, design.fills
     curvature[-1, -1] += weight.sum()
-
-    def add(number: int) -> None:
-        span, size, fill = spans[number], sizes[number], fills[number]
+    for number, (span, size, fill) in enumerate(zip(spans, sizes, fills, strict=True)):
         sums = torch.bincount(codes[number], weight, size)
         if fill is None:
             curvature.diagonal()[span] += sums
@@ -177,17 +189,6 @@ def _add_curvature(
             sums = sums if fill is None else fill.T @ sums
             curvature[span, spans[other]] += _own_sums(sums, fills[other])
 
-    _for_each_block(add, len(spans), pool)
-
-
-def _for_each_block(
-    add: Callable[[int], None], blocks: int, pool: ThreadPoolExecutor | None
-) -> None:
-    """Call for every block, the last ones first: they have the most pairs."""
-    order = reversed(range(blocks))
-    for _ in map(add, order) if pool is None else pool.map(add, order):
-        pass
-
 
 def _in_model_coordinates(design: Design, values: Tensor) -> Tensor:
     """Return derivatives in own effects and intercept [..., columns + 1] as such in phi."""
@@ -199,8 +200,15 @@ def _packed(design: Design, curvature: Tensor) -> Tensor:
     if not len(curvature):
         return torch.zeros(1, 0, dtype=torch.float64)
     if not design.is_plain:
-        full = curvature + curvature.tril(-1).transpose(1, 2)
-        full = _in_model_coordinates(design, full)
-        curvature = _in_model_coordinates(design, full.transpose(1, 2))
-    rows, columns = torch.tril_indices(curvature.shape[1], curvature.shape[2])
-    return curvature[:, rows, columns].reshape(1, -1)
+        curvature += curvature.tril(-1).transpose(1, 2)
+        scales = curvature.new_ones(curvature.shape[1])
+        for span, transform in zip(design.slices(), design.transforms, strict=True):
+            if transform.dim():
+                curvature[:, :, span] = curvature[:, :, span] @ transform
+                curvature[:, span] = transform @ curvature[:, span]
+            else:
+                scales[span] = transform
+        curvature *= scales
+        curvature *= scales[:, None]
+    lower = torch.ones_like(curvature[0], dtype=torch.bool).tril()
+    return curvature.masked_select(lower)[None]

@@ -1,0 +1,338 @@
+"""The verdict on a run, by one printed rule, with its reason and the numbers that it rests on.
+
+It is about mistakes: how many of 1,000 are misclassified (the most probable class is not the true
+one) and, of two classes, how many of the positive class are missed and how many others are false
+alarms, because accuracy hides a harm if one kind becomes rarer while the other becomes more
+frequent. For numbers it is about how far predictions are off. Risks decide only who was worst off:
+no model has a lower mean risk in training than the standard one, so by risks everything has a
+price. All changes are paired, and their intervals hold at once (``metrics.paired_change``), so the
+choice of a group or of the largest harm needs no further correction.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fedminmax.core.small_groups import MERGED_NAME
+from fedminmax.core.text import counted, listed
+from fedminmax.findings.changes import EVERYONE, changes_of, worst_of
+from fedminmax.findings.records import RISK, Change, Interval, Measured, Results, VerdictOfRun
+from fedminmax.findings.text import (
+    NOTHING,
+    TOO_FEW,
+    capitalised,
+    decimals_of,
+    estimate,
+    interval_name,
+    number,
+    risk_name,
+    signed,
+)
+from fedminmax.metrics.intervals import MIN_ROWS, has_worst
+from fedminmax.metrics.row_scores import FALSE_ALARMS, MISSED
+
+ACCURACY, ERROR = "accuracy", "absolute_error"
+PEOPLE = 1000.0
+# What a metric's change is called; the first of a task's is the measure in which a run is told.
+KINDS = {
+    ACCURACY: "misclassified",
+    MISSED: "missed",
+    FALSE_ALARMS: "false alarms",
+    ERROR: "absolute error",
+    RISK: RISK,
+}
+# Kinds that are told of 1,000 people: among whom, and what happens to them.
+OF_PEOPLE = {
+    "misclassified": ("", "are misclassified"),
+    "missed": (" that are “{}”", "are missed"),
+    "false alarms": (" that are not “{}”", "are false alarms"),
+}
+WORST = "Worst-off group"
+NOT_FINISHED: Final = "not finished"
+RULE = (
+    "Mistakes are misclassified records and, of two classes, missed ones and false alarms; of "
+    "numbers, absolute errors. A change is clear if its interval excludes 0; the intervals of all "
+    "comparisons hold at once. Helped: the group that was worst off with the standard model "
+    "(highest risk) is clearly misclassified less often, or has smaller errors. Helped, at a "
+    "price: besides, a kind of mistake clearly grew for a group or for all records. No benefit: a "
+    "kind of mistake clearly grew, and that group was not helped, or another one that clearly did "
+    "worse is now worse off than it was. No clear change: neither help nor harm. Not finished: "
+    "more rounds are needed, or there is nothing to compare."
+)
+NO_WORST = (
+    f"Fewer than two groups have {MIN_ROWS} test records or more, so it is unknown which group is "
+    "worst off."
+)
+NO_TEST = "There are no test records to compare on (held_out or test in [data])."
+NO_BASELINE = "There is no standard model to compare with (baseline in [method])."
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number of the run, and the baseline's."""
+
+    name: str
+    before: str | None
+    after: str
+    detail: str
+
+
+def kinds_of(results: Results) -> list[str]:
+    """Return the metrics of mistakes that a verdict looks at; the run is told in the first."""
+    told = ACCURACY if results.task == "classification" else ERROR
+    measured = results.change.metrics if results.change else results.test.metrics
+    of_classes = (MISSED, FALSE_ALARMS) if len(results.classes) == 2 else ()
+    found = [metric for metric in (told, *of_classes) if metric in measured]
+    return found if told in found else [RISK, *found]
+
+
+def mistakes_of(results: Results, metric: str) -> list[Change | None]:
+    """Return the changes of each group and of all records as mistakes: above 0 is worse."""
+    return [change and _as_mistakes(change) for change in changes_of(results, metric)]
+
+
+def _as_mistakes(change: Change) -> Change:
+    kind: dict[str, object] = {"kind": KINDS[change.kind]}
+    if change.kind == ACCURACY:
+        kind |= {"before": 1.0 - change.before, "after": 1.0 - change.after}
+        kind |= {"value": -change.value, "low": -change.high, "high": -change.low}
+    return change.model_copy(update=kind)
+
+
+def judge(results: Results) -> VerdictOfRun:
+    """Return the verdict on a method's results."""
+    doubt = _not_finished(results)
+    if doubt:
+        return VerdictOfRun(verdict=NOT_FINISHED, reason=doubt)
+    changes = {
+        metric: [change for change in mistakes_of(results, metric) if change is not None]
+        for metric in kinds_of(results)
+    }
+    told = next(iter(changes.values()))
+    clear = [change for own in changes.values() for change in own if change.is_clear]
+    harms = sorted((one for one in clear if one.value > 0), key=lambda one: -one.value)
+    name = _worst_before(results)
+    worst = next((change for change in told if change.group == name), None)
+    # A group that did worse and is now worse off than the worst-off group was: harm has moved.
+    passed = [
+        change
+        for change in told
+        if worst
+        and change in harms
+        and change.group not in (EVERYONE, name)
+        and change.after > worst.before
+    ]
+    helped = worst is not None and worst.is_clear and worst.value < 0 and not passed
+    sentences = [
+        _about_worst(results, worst) if worst else NO_WORST,
+        _about_harms(results, harms, worst),
+        *(f"“{one.group}” is now worse off than “{name}” was." for one in passed[:1]),
+        _about_others(told, worst),
+        "" if passed else _worst_now(results, name),
+    ]
+    return VerdictOfRun(
+        verdict=(
+            ("helped, at a price" if harms else "helped")
+            if helped
+            else ("no benefit: keep the standard model" if harms else "no clear change")
+        ),
+        reason=" ".join(text for text in sentences if text),
+        positive=results.classes[1] if len(results.classes) == 2 else None,
+        worst_group=worst,
+        harms=tuple(harms),
+    )
+
+
+def _not_finished(results: Results) -> str:
+    """Say why there is nothing to judge yet, and what to do; "" if there is something."""
+    if not results.test.rows:
+        return NO_TEST
+    if results.change is None:
+        return NO_BASELINE
+    baseline = results.change.baseline
+    models = ((results.method.name, results.converged), (baseline.name, baseline.converged))
+    # Under a privacy guarantee it is unknown, and more rounds would have more noise.
+    names = [name for name, converged in models if converged is False]
+    if not names:
+        return ""
+    verb = "has" if len(names) == 1 else "have"
+    return (
+        f"{listed(names)} {verb} not converged: a difference may be due to rounds rather than "
+        "methods. Train with more rounds (--rounds)."
+    )
+
+
+def _worst_before(results: Results) -> str | None:
+    """Return the group that had the highest risk with the baseline; None if nobody can say."""
+    groups = [change for change in changes_of(results)[:-1] if change]
+    compared = [change for change in groups if change.has_enough_rows]
+    measured = sum(risk.rows > 0 for risk in results.risk.by_group)
+    if not compared or not has_worst(len(compared), measured):
+        return None
+    return max(compared, key=lambda change: change.before).group
+
+
+def _about_worst(results: Results, change: Change) -> str:
+    effect = "no clear change"
+    if change.is_clear:
+        effect = "a clear gain" if change.value < 0 else "a clear loss"
+    told = mistakes_text(results, change, " in this group")
+    return (
+        f"“{change.group}” was worst off with the standard model: {told}, {effect} "
+        f"({interval_text(results, change)})."
+    )
+
+
+def _about_harms(results: Results, harms: Sequence[Change], worst: Change | None) -> str:
+    """Tell the largest harm, whatever it is, unless it is what the worst-off group's change is."""
+    if not harms:
+        return "No kind of mistake clearly became more frequent for any group or for all records."
+    first, further = harms[0], counted(len(harms) - 1, "further harm")
+    more = f" There {'is' if len(harms) == 2 else 'are'} {further}." if len(harms) > 1 else ""
+    if first == worst:
+        return f"That is the largest harm.{more}"
+    return f"Largest harm: {mistakes_text(results, first)} ({interval_text(results, first)}).{more}"
+
+
+def _about_others(told: Sequence[Change], worst: Change | None) -> str:
+    gained = [
+        change
+        for change in told
+        if change.is_clear and change.value < 0 and change is not worst and change.group != EVERYONE
+    ]
+    return f"{counted(len(gained), 'other group')} clearly gained." if gained else ""
+
+
+def _worst_now(results: Results, before: str | None) -> str:
+    """Name the group that is worst off now, if it is another one."""
+    now = worst_of(results)
+    return (
+        "" if before is None or now is None or now[0] == before else f"“{now[0]}” is worst off now."
+    )
+
+
+def mistakes_text(results: Results, change: Change, where: str | None = None) -> str:
+    """Say how many of 1,000 are misclassified, missed or false alarms, after and before."""
+    if where is None:
+        where = "" if change.group == EVERYONE else f" in “{change.group}”"
+    after, before = (_shown(results, change, value) for value in (change.after, change.before))
+    if change.kind not in OF_PEOPLE:
+        return f"the {measure_of(results, change.kind)}{where} is {after} instead of {before}"
+    whom, verb = OF_PEOPLE[change.kind]
+    whom = whom.format(results.classes[-1] if results.classes else "")
+    return f"of 1,000{where or ' records'}{whom}, {after} {verb} instead of {before}"
+
+
+def measure_of(results: Results, kind: str) -> str:
+    """Name what the numbers of this kind are."""
+    if kind in OF_PEOPLE:
+        return f"{kind} of 1,000{OF_PEOPLE[kind][0].format(results.classes[-1])}"
+    return f"mean {risk_name(results) if kind == RISK else kind}"
+
+
+def interval_text(results: Results, change: Change) -> str:
+    """Format a change with its interval."""
+    value, low, high = (
+        _shown(results, change, end, sign=True) for end in (change.value, change.low, change.high)
+    )
+    return f"{value}; {interval_name(results.test)} {low} to {high}"
+
+
+def _shown(results: Results, change: Change, value: float, *, sign: bool = False) -> str:
+    """Format a value of this change in people of 1,000, or in the unit of an error."""
+    write = signed if sign else number
+    if change.kind not in OF_PEOPLE:
+        metric = RISK if change.kind == RISK else ERROR
+        return write(value, decimals_of(results, metric))
+    # Decimals that the interval leaves uncertain mean nothing.
+    return write(PEOPLE * value, 0 if PEOPLE * (change.high - change.low) >= 4.0 else 1)
+
+
+def change_cells(results: Results, change: Change | None) -> tuple[str, str, str]:
+    """Return the cells of a table: before, after, change with its interval, and what it means."""
+    if change is None or not change.has_enough_rows:
+        return NOTHING, NOTHING, TOO_FEW
+    before, after = (_shown(results, change, value) for value in (change.before, change.after))
+    value, low, high = (
+        _shown(results, change, end, sign=True) for end in (change.value, change.low, change.high)
+    )
+    told = change.is_clear and results.verdict and results.verdict.verdict != NOT_FINISHED
+    meaning = (" worse" if change.value > 0 else " better") if told else ""
+    return before, after, f"{value} ({low} to {high}){meaning}"
+
+
+def level_cell(results: Results, metric: str, level: Interval) -> str:
+    """Return a value with its interval as mistakes of 1,000, or as it is."""
+    if metric != ACCURACY or level.value is None or level.low is None or level.high is None:
+        return estimate(level, decimals_of(results, metric))
+    value, low, high = (PEOPLE * (1.0 - end) for end in (level.value, level.high, level.low))
+    return estimate(Interval(value=value, low=low, high=high), 0)
+
+
+def facts_of(results: Results) -> list[Fact]:
+    """Return the key numbers: the worst-off group, all records, and the largest harm.
+
+    With a baseline, the interval is that of the change, which is what the numbers side by side ask
+    for; without one, it is that of the number.
+    """
+    metric, name = kinds_of(results)[0], _worst_before(results)
+    if results.change is None:
+        worst, levels = worst_of(results), results.test.metrics[metric]
+        named = (
+            {f"{WORST}: {worst[0]}": levels.by_group[results.groups.index(worst[0])]}
+            if worst
+            else {}
+        )
+        measure = measure_of(results, KINDS[metric])
+        return [
+            Fact(title, None, level_cell(results, metric, level), measure)
+            for title, level in (named | {capitalised(EVERYONE): levels.overall}).items()
+        ]
+    told = {change.group: change for change in mistakes_of(results, metric) if change}
+    shown = {f"{WORST}: {name}": told.get(name or ""), capitalised(EVERYONE): told.get(EVERYONE)}
+    harm = results.verdict.largest_harm if results.verdict else None
+    if harm is not None and harm not in shown.values():
+        shown[f"Largest harm: {harm.group}"] = harm
+    return [_fact(results, title, change) for title, change in shown.items() if change]
+
+
+def _fact(results: Results, title: str, change: Change) -> Fact:
+    before, after, *_ = change_cells(results, change)
+    clear = "clear change" if change.is_clear else "no clear change"
+    if results.verdict and results.verdict.verdict == NOT_FINISHED:
+        clear = "not finished"
+    detail = f"{measure_of(results, change.kind)} · {clear} ({interval_text(results, change)})"
+    return Fact(title, before, after, detail)
+
+
+def small_groups_text(groups: tuple[str, ...], test: Measured) -> str:
+    """List the groups with too few records to compare; "" if there are none."""
+    small = test.small_groups(groups)
+    few = [f"{name} ({rows:,})" for name, rows in small.items() if rows < MIN_ROWS]
+    untrained = [name for name, rows in small.items() if rows >= MIN_ROWS]
+    sentences = []
+    if few:
+        sentences.append(f"Too few test records to say, under {MIN_ROWS}: {', '.join(few)}.")
+    if untrained:
+        sentences.append(f"Too few training records to be trained for: {', '.join(untrained)}.")
+    return " ".join(sentences)
+
+
+def merged_groups_text(results: Results) -> str:
+    """List the groups that were merged into one, with the risk of each; "" if none were."""
+    merged = results.merged
+    if merged is None:
+        return ""
+    listing = ", ".join(merged.groups)
+    if merged.test.rows:
+        decimals = decimals_of(results, RISK, merged.test)
+        listing = "; ".join(
+            f"{name} {estimate(risk, decimals)}, {counted(risk.rows, 'test record')}"
+            if risk.rows
+            else f"{name}, no test records"
+            for name, risk in zip(merged.groups, merged.test.metrics[RISK].by_group, strict=True)
+        )
+    return (
+        f"'{MERGED_NAME}' are {len(merged.groups)} groups, each too small to be trained for: "
+        f"{listing}."
+    )
