@@ -42,10 +42,9 @@ from fedminmax.network.server.agree import agree
 from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
 from fedminmax.network.server.sites import PlainSites, Sites
-from fedminmax.network.site.answering import read_call
 from fedminmax.network.site.sender import Asked, Credentials, MaskedSender
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.site.site import Site
+from fedminmax.network.site.site import Site, read_call
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.plan import NetworkPlan, SecureAggregation

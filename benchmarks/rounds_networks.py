@@ -28,8 +28,7 @@ from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.adult import load_adult
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import LocalMethod
-from fedminmax.studies.data_sets import synthetic_study
-from fedminmax.studies.study import RunPlan, Study, StudyConfig, rows_of_sites
+from fedminmax.studies.study import RunPlan, Study, StudyConfig, rows_of_sites, synthetic_study
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round
 

@@ -28,9 +28,9 @@ from fedminmax.network.secure.messages import Agreed, Ask, from_bytes, question_
 from fedminmax.network.secure.secure_site import SecureSite
 from fedminmax.network.secure.session import Terms
 from fedminmax.network.secure.totals import MaskedTotals, open_session
-from fedminmax.network.site.answering import read_call
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import Limits
+from fedminmax.network.site.site import read_call
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.plan import threshold_for
 from fedminmax.network.wire.transport import NO_LIMITS, Answer

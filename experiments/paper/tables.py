@@ -31,9 +31,8 @@ from fedminmax.cli.terminal import display, print_table, wide_console
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import markdown_table
 from fedminmax.runs.folder import RESULTS_FILE, TABLE_FILE
-from fedminmax.studies.data_sets import synthetic_study
 from fedminmax.studies.scores import read_results
-from fedminmax.studies.study import RunPlan, Study, StudyConfig
+from fedminmax.studies.study import RunPlan, Study, StudyConfig, synthetic_study
 
 QUICK = (
     "Quick: a linear model of the side of 0 that x is on, which can express every optimum, in "

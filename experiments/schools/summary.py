@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from experiments.schools.tables import COMPARISONS, MODELS, TABLES
-from fedminmax.config.overrides import Overrides
-from fedminmax.config.read import read_config
+from fedminmax.config.read import Overrides, read_config
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples, load_federated_tables
 from fedminmax.exports.saved_model import SavedModel, load_model

@@ -24,8 +24,7 @@ from torch import Tensor
 from fedminmax.core.examples import Examples
 from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.data.synthetic import GroupRisks, risks_of_sides
-from fedminmax.studies.data_sets import fold_rows, synthetic_study
-from fedminmax.studies.study import Study, StudyConfig
+from fedminmax.studies.study import Study, StudyConfig, fold_rows, synthetic_study
 
 Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 

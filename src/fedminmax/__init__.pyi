@@ -2,8 +2,7 @@ from fedminmax import data, losses, methods, metrics, models, training
 from fedminmax.advice.counts import advise
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
-from fedminmax.estimators.classifier import FedMinMaxClassifier
-from fedminmax.estimators.regressor import FedMinMaxRegressor
+from fedminmax.estimators.base import FedMinMaxClassifier, FedMinMaxRegressor
 from fedminmax.exports.saved_model import load_model
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax

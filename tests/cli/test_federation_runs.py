@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedminmax.cli.main import main
-from fedminmax.config.overrides import Overrides
+from fedminmax.config.read import Overrides
 from fedminmax.network.flare.federation_file import write_masked_by_default, write_sites_of
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation import FederationRun, open_federation_run

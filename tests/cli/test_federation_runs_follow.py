@@ -10,7 +10,7 @@ from fedminmax.cli.federation_runs import follow
 from fedminmax.cli.terminal import Display
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
-from fedminmax.network.server.log import Event, LiveRound, Notice
+from fedminmax.network.server.news import Event, LiveRound, Notice
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.round_record import RoundRecord
 from tests.network.network_problem import plan_of, write_tables

@@ -112,12 +112,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("onnx", ["fedminmax.exports.onnx"], ["export", "run", "--onnx", "model.onnx"]),
         (
             "tensorboard",
-            ["fedminmax.exports.tensorboard_log", "torch.utils.tensorboard"],
+            ["fedminmax.exports.round_logs", "torch.utils.tensorboard"],
             [*TRAIN, "--tensorboard"],
         ),
         (
             "mlflow",
-            ["fedminmax.exports.mlflow_log"],
+            ["fedminmax.exports.round_logs"],
             [*TRAIN, "--mlflow-uri", "sqlite:///rounds.db"],
         ),
     ],

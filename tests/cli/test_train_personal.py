@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
+from fedminmax.report.page import measures_tables
 from fedminmax.report.read_run import read_run
-from fedminmax.report.settings import measures_tables
 from tests.cli.hospitals import (
     HOSPITALS,
     draw_patients,

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.config.overrides import NO_OVERRIDES, Overrides
-from fedminmax.config.read import read_config
+from fedminmax.config.read import NO_OVERRIDES, Overrides, read_config
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import write_config
 

@@ -15,11 +15,10 @@ import pytest
 from fedminmax.network.secure.messages import upload_from_bytes
 from fedminmax.network.secure.totals import Attempt
 from fedminmax.network.server.run import run_plan
-from fedminmax.network.site.answering import AnsweringSite
 from fedminmax.network.site.journal import Event, read_journal
 from fedminmax.network.site.sender import Credentials
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.site.site import Site
+from fedminmax.network.site.site import AnsweringSite, Site
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.plan import NetworkPlan

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedminmax.network.secure.masks import Sum, self_mask_key
+from fedminmax.network.secure.masks import SECRET_BYTES, Sum, restore, self_mask_key
 from fedminmax.network.secure.messages import (
     Ask,
     UnmaskAsk,
@@ -22,7 +22,6 @@ from fedminmax.network.secure.messages import (
     upload_from_bytes,
 )
 from fedminmax.network.secure.session import Terms, check_terms
-from fedminmax.network.secure.shamir import SECRET_BYTES, restore
 from fedminmax.network.site.journal import Journal, tells_too_much
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Question

@@ -26,9 +26,8 @@ from nvflare.private.fed.server.server_commands import ServerCommands
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
-from fedminmax.network.flare import allow_list, rules, wire_types
+from fedminmax.network.flare import allow_list, patches, rules
 from fedminmax.network.flare.allow_list import RefusalLog, refusal
-from fedminmax.network.flare.commands import command_problem, register_allowed
 from fedminmax.network.flare.job_files import job_problem, write_job
 from fedminmax.network.flare.kits import COORDINATOR, Kits, provision
 from fedminmax.network.flare.patches import (
@@ -37,6 +36,8 @@ from fedminmax.network.flare.patches import (
     Patch,
     apply,
     check_engine_version,
+    command_problem,
+    register_allowed,
 )
 from fedminmax.network.flare.rules import Place, is_allowed, parse_cell_name
 from tests.hostile import engine_handlers
@@ -254,8 +255,8 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> None:
     # The engine remembers how to build what it has packed once.
     flare_decomposers.register()
     monkeypatch.setattr(packing, "_decomposers", dict(packing._decomposers))
-    monkeypatch.setattr(packing.Packer, "unpack", wire_types.unpack_allowed)
-    monkeypatch.setattr(lobs, "_get_one_section", wire_types.read_allowed_section)
+    monkeypatch.setattr(packing.Packer, "unpack", patches.unpack_allowed)
+    monkeypatch.setattr(lobs, "_get_one_section", patches.read_allowed_section)
 
 
 @pytest.mark.usefixtures("closed")

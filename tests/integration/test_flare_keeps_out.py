@@ -19,7 +19,7 @@ import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
 from fedminmax.config.planned_runs import PlannedRun
-from fedminmax.network.flare import listener as listening
+from fedminmax.network.flare import patches as listening
 from fedminmax.network.flare.coordinator import CONNECTION_LOST
 from fedminmax.network.flare.job_files import write_job
 from fedminmax.network.flare.kits import COORDINATOR, provision, write_site_settings
@@ -34,7 +34,7 @@ from fedminmax.network.flare.session import (
     status_of,
     submit,
 )
-from fedminmax.network.server.log import LiveRound, Notice
+from fedminmax.network.server.news import LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
 from tests.integration.tls_handshake import speaks_tls
 from tests.integration.trained_federation import MEMBER, TrainedFederation

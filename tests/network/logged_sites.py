@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from fedminmax.network.site.answering import AnsweringSite
 from fedminmax.network.site.journal import KEPT_EVENTS, Entry, read_journal
+from fedminmax.network.site.site import AnsweringSite
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint
 from tests.network.masked_problem import FourSites

@@ -10,9 +10,8 @@ from torch import Tensor
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.network.site.answering import read_call
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.site.site import Site
+from fedminmax.network.site.site import Site, read_call
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.plan import NetworkPlan, Precision, task_of

@@ -15,7 +15,7 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.tables.agreed_values import BUCKETS, MINIMUM_ROWS, TABLES
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.network.server.agree_values import VALUES_FILE
+from fedminmax.network.server.agree_parts import VALUES_FILE
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.site.journal import read_journal

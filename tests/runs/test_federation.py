@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.config.overrides import Overrides
+from fedminmax.config.read import Overrides
 from fedminmax.findings.records import Results
 from fedminmax.network.wire.plan_checks import RUN_NAME
 from fedminmax.network.wire.site_rules import SiteRules

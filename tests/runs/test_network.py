@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import fedminmax
-from fedminmax.config.overrides import Overrides
+from fedminmax.config.read import Overrides
 from fedminmax.core.errors import InputError
 from fedminmax.findings.records import Results
 from fedminmax.network.server.run import run_plan

@@ -2,8 +2,7 @@
 
 from experiments.paper.plans import PaperSettings, Selection
 from experiments.paper.synthetic import synthetic_plans
-from fedminmax.studies.data_sets import synthetic_study
-from fedminmax.studies.study import Length, RunPlan, StudyConfig
+from fedminmax.studies.study import Length, RunPlan, StudyConfig, synthetic_study
 
 CONFIG = StudyConfig(rows=80, sites=4, model="sides")
 SETTINGS = PaperSettings(

@@ -5,8 +5,7 @@ import torch
 
 from fedminmax.data.adult import Adult, load_adult
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.studies.data_sets import adult_study
-from fedminmax.studies.study import CENTRALIZED, RunPlan, Study, StudyConfig
+from fedminmax.studies.study import CENTRALIZED, RunPlan, Study, StudyConfig, adult_study
 from fedminmax.training.train import train
 
 METHOD = FedMinMax(learning_rate=1.0, adversary_rate=0.1)

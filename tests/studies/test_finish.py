@@ -13,7 +13,6 @@ from experiments.paper.plans import Selection
 from experiments.paper.synthetic import synthetic_methods, synthetic_plans
 from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.runs.folder import claim_run
-from fedminmax.studies.data_sets import synthetic_study
 from fedminmax.studies.finish import (
     Tick,
     finish_runs,
@@ -24,7 +23,7 @@ from fedminmax.studies.finish import (
     seconds_left,
 )
 from fedminmax.studies.scores import RunResult, read_result, read_results
-from fedminmax.studies.study import Length, RunPlan, Study
+from fedminmax.studies.study import Length, RunPlan, Study, synthetic_study
 from fedminmax.training.train import train
 from tests.complaints import complaint_of
 from tests.studies.small_study import CONFIG, PLANS, SETTINGS, STUDY, plans_up_to

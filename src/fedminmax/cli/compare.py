@@ -153,7 +153,7 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
 
 def _run_synthetic(options: argparse.Namespace) -> None:
     from fedminmax.cli.comparison import compare
-    from fedminmax.studies.data_sets import synthetic_study
+    from fedminmax.studies.study import synthetic_study
 
     widths = (512, 512, 512, 512) if options.model == "mlp" else ()
     compare("synthetic", synthetic_study(config_of(options, options.model, widths)), options)
@@ -223,7 +223,7 @@ def _add_adult(data_sets: Commands) -> None:
 def _run_adult(options: argparse.Namespace) -> None:
     from fedminmax.cli.comparison import compare
     from fedminmax.data.adult import load_adult
-    from fedminmax.studies.data_sets import adult_study
+    from fedminmax.studies.study import adult_study
 
     data = load_adult(include_protected=options.include_protected)
     usual = QUICK if options.quick else FULL

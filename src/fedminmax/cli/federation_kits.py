@@ -13,8 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedminmax.cli.options import check_parents
-from fedminmax.config.overrides import Overrides
-from fedminmax.config.read import read_config
+from fedminmax.config.read import Overrides, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
 from fedminmax.findings.privacy import WITHOUT_AGGREGATION, with_aggregation

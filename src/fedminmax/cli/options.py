@@ -19,7 +19,7 @@ from fedminmax.core.errors import InputError
 
 if TYPE_CHECKING:
     from fedminmax.config.file_format import FormatChanges
-    from fedminmax.config.overrides import Overrides
+    from fedminmax.config.read import Overrides
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 NumberT = TypeVar("NumberT", int, float)
@@ -167,7 +167,7 @@ def deferred(module: str, function: str) -> Callable[[argparse.Namespace], None]
 
 def overrides_of(options: argparse.Namespace) -> "Overrides":
     """Return what the options set instead of the configuration."""
-    from fedminmax.config.overrides import Overrides
+    from fedminmax.config.read import Overrides
 
     names = {field.name for field in fields(Overrides)}
     return Overrides(**{name: value for name, value in vars(options).items() if name in names})

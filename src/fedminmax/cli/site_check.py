@@ -12,9 +12,8 @@ from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
 from fedminmax.findings.privacy import WITHOUT_AGGREGATION, with_aggregation
-from fedminmax.network.flare.federation_file import masked_by_default
+from fedminmax.network.flare.federation_file import masked_by_default, read_roster
 from fedminmax.network.flare.kits import site_name, write_site_settings
-from fedminmax.network.flare.roster import read_roster
 from fedminmax.network.site.journal import KEPT_FOLDER
 from fedminmax.network.site.preview import agree_to, budget_of, check_site
 from fedminmax.network.site.settings import (

@@ -1,25 +1,40 @@
-"""What both estimators share: scikit-learn's base classes, and attributes set by ``fit``.
+"""A classifier and a regressor for scikit-learn, minimax over groups, with rows at many sites.
 
 Without scikit-learn, importing this module fails with a message that says how to install it.
 Features are read, encoded and explained here.
 """
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedminmax.core.additive.model import check_rising
 from fedminmax.core.errors import InputError, install_command
 from fedminmax.data.frames import is_frame
-from fedminmax.estimators import coding
+from fedminmax.estimators import base, coding, settings
 from fedminmax.estimators.additive import Explanation, explanation_of, start_additive
-from fedminmax.estimators.settings import ADDITIVE, kind_of
-from fedminmax.estimators.training import Rows, Trained, measure_scaling, outputs_of
+from fedminmax.estimators.settings import (
+    ADDITIVE,
+    TrainingSettings,
+    check_settings,
+    kind_of,
+    loss_of,
+    validation_share,
+)
+from fedminmax.estimators.training import (
+    Rows,
+    Trained,
+    measure_scaling,
+    outputs_of,
+    place_rows,
+    train_rows,
+)
 from fedminmax.findings.convergence import verdict
 
 __all__ = [
@@ -150,3 +165,156 @@ def _checked_table(estimator: Any, X: Any) -> NDArray[Any]:
         estimator, X, reset=False, dtype=PRECISIONS, ensure_all_finite=finite
     )
     return table
+
+
+LOSSES = ("brier", "cross_entropy")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FedMinMaxClassifier(base.ClassifierMixin, TrainingSettings, base.BaseEstimator):
+    """Softmax classifier that minimises the risk of its worst group.
+
+    The settings are those of ``TrainingSettings``, and ``loss``: "cross_entropy" (as in logistic
+    regression) or "brier" (the sum over classes of squared differences, 0 to 2). None is
+    cross-entropy with FedMinMaxFast, which can then prove how low a linear model can bring the
+    worst group's risk, else Brier.
+
+    After ``fit``: ``classes_``, ``n_features_in_``, ``feature_names_in_`` (if the features had
+    names), ``groups_`` (names), ``small_groups_`` (names of those with too few rows to be trained
+    for; ``fit`` warns about them), ``group_weights_`` (by name, after the last round; merged small
+    groups count as one; empty for a method that does not weight groups), ``risks_by_group_``
+    (mean training loss by name), ``history_`` (a ``RoundRecord`` per round), ``convergence_``
+    (whether the rounds were enough; if not, ``fit`` warns), ``certificate_`` (what is certified
+    about the worst group's training risk; None if nothing is), ``validation_`` (the round that
+    validation rows chose, with its worst group's risk and standard error; None without them),
+    ``n_iter_``
+    (rounds), ``model_`` (a torch module) and ``encoder_``, whose ``apply`` turns features into
+    what the module takes. ``explain`` says what pulls the score of a row up and down.
+
+    >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["f", "m", "f", "m"]
+    >>> trained = FedMinMaxClassifier().fit(x, y, sensitive_features=sex)
+    >>> trained.predict([[0.5], [2.5]]).tolist(), trained.groups_
+    (['no', 'yes'], ('f', 'm'))
+    """
+
+    loss: str | None = None
+
+    def fit(
+        self, X: Any, y: Any, *, sensitive_features: Any = None, sites: Any = None
+    ) -> "FedMinMaxClassifier":
+        """Train on all rows.
+
+        Args:
+            X: features [rows, columns] in numpy, pandas or polars. They are numbers; an additive
+                model also takes missing values (NaN), and text, categories and dates of data
+                frames.
+            y: the class of each row, numbers or strings.
+            sensitive_features: the group of each row: one column, or several to be crossed (a
+                data frame, a dict, a two-dimensional array); None is one group.
+            sites: the site of each row, numbers or strings; None is a single site.
+        """
+        check_settings(self)
+        if self.loss not in (None, *LOSSES):
+            raise InputError(f"loss = {self.loss!r}; give 'brier' or 'cross_entropy'")
+        loss = loss_of(self, self.loss)
+        features, y = base.checked_rows(self, X, y)
+        base.check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError(
+                f"y has one class, {self.classes_.tolist()[0]!r}, in all {len(y)} rows; "
+                "give rows of at least two classes"
+            )
+        seed = base.seed_of(self.random_state)
+        places = place_rows(
+            labels,
+            sensitive_features=sensitive_features,
+            sites=sites,
+            validation=validation_share(self),
+            seed=seed,
+        )
+        outputs = len(self.classes_)
+        rows = base.encoded_rows(self, Rows(features, labels, places), loss=loss, outputs=outputs)
+        trained = train_rows(self, rows, loss_name=loss, outputs=outputs, seed=seed)
+        base.set_fitted(self, trained)
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return each class's probability, in the order of ``classes_``."""
+        probabilities: NDArray[np.float64] = torch.softmax(base.outputs_for(self, X), dim=1).numpy()
+        return probabilities
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class of each row."""
+        probabilities = self.predict_proba(X)
+        answers: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
+        return answers
+
+    def explain(self, X: Any) -> Explanation:
+        """Return what pulls the scores of each row up and down, of an additive model."""
+        base.check_is_fitted(self)
+        names = tuple(map(str, self.classes_))
+        return base.explanation_for(self, X, names[1:] if len(names) == 2 else names)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FedMinMaxRegressor(base.RegressorMixin, settings.TrainingSettings, base.BaseEstimator):
+    """Least squares regression that minimises the mean squared error of its worst group.
+
+    The settings are those of ``TrainingSettings``. With ``standardize`` the target is also scaled,
+    so that rates do not depend on its unit; risks are in the square of that unit. Effects of an
+    additive model end with the training rows: beyond them, predictions are those of the last bin,
+    where a linear model goes on.
+
+    After ``fit``: the attributes of ``FedMinMaxClassifier`` except ``classes_``, and
+    ``target_scaling_``.
+
+    >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], [1.0, 3.0, 5.0, 7.0], ["f", "m", "f", "m"]
+    >>> trained = FedMinMaxRegressor().fit(x, y, sensitive_features=sex)
+    >>> trained.predict([[1.0], [10.0]]).round(3).tolist()
+    [3.0, 7.0]
+    """
+
+    def fit(
+        self, X: Any, y: Any, *, sensitive_features: Any = None, sites: Any = None
+    ) -> "FedMinMaxRegressor":
+        """Train on all rows; see ``FedMinMaxClassifier.fit``, with a number per row as ``y``."""
+        settings.check_settings(self)
+        features, y = base.checked_rows(self, X, y, y_numeric=True)
+        seed = base.seed_of(self.random_state)
+        no_classes = np.zeros(len(y), dtype=np.int64)
+        column = y.astype(np.float64)[:, None]
+        places = place_rows(
+            no_classes,
+            sensitive_features=sensitive_features,
+            sites=sites,
+            validation=settings.validation_share(self),
+            seed=seed,
+        )
+        self.target_scaling_ = measure_scaling(column[places.train], wanted=self.standardize)
+        precision = np.float64 if settings.kind_of(self) == settings.ADDITIVE else features.dtype
+        target = self.target_scaling_.apply(column)[:, 0].astype(precision)
+        rows = base.encoded_rows(
+            self, Rows(features, target, places), loss="squared_error", outputs=1
+        )
+        unit = float(self.target_scaling_.scale[0]) ** 2
+        trained = train_rows(
+            self, rows, loss_name="squared_error", outputs=1, seed=seed, risk_unit=unit
+        )
+        base.set_fitted(self, trained)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Return a number for each row."""
+        outputs = base.outputs_for(self, X).numpy()
+        answers: NDArray[np.float64] = self.target_scaling_.undo(outputs)[:, 0]
+        return answers
+
+    def explain(self, X: Any) -> Explanation:
+        """Return what pulls the prediction of each row up and down, of an additive model."""
+        scaled = base.explanation_for(self, X, ("y",))
+        return replace(
+            scaled,
+            base=self.target_scaling_.undo(scaled.base),
+            contributions=scaled.contributions * self.target_scaling_.scale[0],
+        )

@@ -13,8 +13,7 @@ from pydantic import TypeAdapter
 
 from fedminmax import __version__
 from fedminmax.config.file_format import changes_between
-from fedminmax.config.overrides import NO_OVERRIDES, Overrides
-from fedminmax.config.read import TableConfig, read_config
+from fedminmax.config.read import NO_OVERRIDES, Overrides, TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.sources import read_source

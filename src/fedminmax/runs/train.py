@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedminmax import __version__
-from fedminmax.config.overrides import Overrides, with_seed
-from fedminmax.config.read import TableConfig, read_config
+from fedminmax.config.read import Overrides, TableConfig, read_config, with_seed
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
@@ -290,12 +289,12 @@ def _further_sinks(
     """Open the further destinations for rounds that the user asked for."""
     logging, groups = training.config.logging, training.tables.group_names
     if logging.tensorboard:
-        from fedminmax.exports.tensorboard_log import TensorBoardLog
+        from fedminmax.exports.round_logs import TensorBoardLog
 
         board = TensorBoardLog(run.folder / "tensorboard", groups, start)
         yield stack.enter_context(closing(board))
     if logging.mlflow_uri:
-        from fedminmax.exports.mlflow_log import MlflowLog
+        from fedminmax.exports.round_logs import MlflowLog
 
         tracked = MlflowLog(logging.mlflow_uri, run.folder, groups, run.options)
         yield stack.enter_context(closing(tracked))

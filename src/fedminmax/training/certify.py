@@ -8,6 +8,10 @@ too.
 
 A model that is too wide for second derivatives has only the first round. ``GradientsForProof`` then
 collects group risks and their gradients, in float64 as a proof needs them.
+
+``CellSums`` are sums by code over all records, from which the pairs of an additive model are
+chosen: the reply of the plain mean fit without curvature, and the second derivatives of the loss in
+each output, summed by code (``core.additive.sums.coded_bends``).
 """
 
 from collections.abc import Sequence
@@ -17,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedminmax.core.additive.sums import coded_group_sums
+from fedminmax.core.additive.sums import coded_bends, coded_group_sums
 from fedminmax.core.certificate import (
     Certificate,
     check_provable,
@@ -35,7 +39,7 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, all_
 from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import max_members
-from fedminmax.methods.look_ahead import DEFAULT_GAP, FedMinMaxFast
+from fedminmax.methods.look_ahead import DEFAULT_GAP, FedAvgFast, FedMinMaxFast
 from fedminmax.methods.method import AnyMethod, RowSumsMethod, SiteData
 from fedminmax.methods.shared.checks import check_whole
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
@@ -48,6 +52,7 @@ from fedminmax.training.protocol import Federation
 MAX_ROUNDS = 20
 # The method whose sums the rounds collect; WIDE_PROVER is for models that are too wide for it.
 PROVER = FedMinMaxFast(optimality_gap=DEFAULT_GAP)
+MEAN_FIT = FedAvgFast()
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +64,10 @@ class ProofState:
 
 
 @dataclass(frozen=True)
-class GradientsForProof:
-    """Collects loss and gradient sums by group in float64, for linear models only."""
+class SumsAtModel:
+    """Collects sums over records at a model, which does not change; subclasses say which."""
 
-    name: str = "certify"
+    name: str
     output: Iterate = Iterate.LAST
     learning_rate: float = 0.0
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
@@ -76,11 +81,26 @@ class GradientsForProof:
         return Order(key, state.parameters, NO_WEIGHTS)
 
     def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
-        """Return loss and gradient sums by group."""
+        """Return the sums over a site's rows."""
         return self.row_sums(order, site, [workspace])
 
     def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
-        """Return the same for any set of rows."""
+        """Return the sums over any set of rows."""
+        raise NotImplementedError
+
+    def update(self, state: ProofState, total: Sums) -> ProofState:  # noqa: ARG002
+        """Do not change the model."""
+        return state
+
+
+@dataclass(frozen=True)
+class GradientsForProof(SumsAtModel):
+    """Collects loss and gradient sums by group in float64, for linear models only."""
+
+    name: str = "certify"
+
+    def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
+        """Return loss and gradient sums by group."""
         rows, groups, linear = site.examples, site.groups, workspaces[0].linear
         if linear is None:
             raise TypeError("a network has no such sums")
@@ -102,10 +122,6 @@ class GradientsForProof:
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Expect the same as a server that looks ahead without curvature."""
         return FedMinMaxFast(curvature=False).expected(order, sender, reply)
-
-    def update(self, state: ProofState, total: Sums) -> ProofState:  # noqa: ARG002
-        """Do not change the model."""
-        return state
 
 
 def one_round_bound(
@@ -228,4 +244,30 @@ def _check_complete(total: Sums, census: Census) -> None:
         raise IncompleteError(
             f"nothing is proved: only {int(reported.sum()):,} of {int(rows.sum()):,} training rows "
             "were reported"
+        )
+
+
+@dataclass(frozen=True)
+class CellSums(SumsAtModel):
+    """Collects slopes and second derivatives by code, for additive models only."""
+
+    name: str = "cells"
+
+    def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
+        """Return the sums by code."""
+        linear, design = workspaces[0].linear, workspaces[0].design
+        if linear is None or design is None:
+            raise TypeError("only additive models have codes")
+        bends = coded_bends(linear, design, order.parameters, site.examples)
+        return replace(MEAN_FIT.sums_of_rows(order, site, workspaces), statistics=bends.flatten())
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """Expect the mean fit's reply, and second derivatives that so many records can have."""
+        classes = sender.limits.classes
+        numbers = len(order.parameters) - max(classes, 1)
+        largest = (0.25 if classes else 2.0) * sender.rows
+        return replace(
+            MEAN_FIT.expected(order, sender, reply),
+            lower=torch.zeros(numbers, dtype=torch.float64),
+            upper=torch.full((numbers,), largest, dtype=torch.float64),
         )

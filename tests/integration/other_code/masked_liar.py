@@ -23,7 +23,7 @@ from fedminmax.network.secure.messages import (
     upload_content,
 )
 from fedminmax.network.secure.secure_site import SecureSite
-from fedminmax.network.site.answering import AnsweringSite, read_call
+from fedminmax.network.site.site import AnsweringSite, read_call
 from fedminmax.network.wire.endpoints import Endpoint, Question
 
 FOLDER_VARIABLE = "FEDMINMAX_TEST_FOLDER"

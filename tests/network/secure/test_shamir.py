@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 import pytest
 
-from fedminmax.network.secure import shamir
-from fedminmax.network.secure.shamir import PRIME, deal, restore
+from fedminmax.network.secure import masks
+from fedminmax.network.secure.masks import PRIME, deal, restore
 
 SMALL = 7
 
@@ -20,12 +20,12 @@ def test_the_field_is_a_prime_one() -> None:
     for base in range(2, 60):
         powers = [pow(base, odd * 2**square, PRIME) for square in range(twos)]
         assert powers[0] == 1 or PRIME - 1 in powers
-    assert PRIME.bit_length() <= 8 * min(shamir.SECRET_BYTES, shamir.SHARE_BYTES)
+    assert PRIME.bit_length() <= 8 * min(masks.SECRET_BYTES, masks.SHARE_BYTES)
 
 
 def test_secrets_are_below_the_prime_and_drawn_from_all_of_it() -> None:
     """Half of them have the highest bit; that none or all of 64 have it happens once in 2^63."""
-    drawn = [shamir.new_secret() for _ in range(64)]
+    drawn = [masks.new_secret() for _ in range(64)]
     assert max(drawn) < PRIME
     assert len(set(drawn)) == len(drawn)
     assert 0 < sum(own >= PRIME // 2 for own in drawn) < len(drawn)

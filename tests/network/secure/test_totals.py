@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedminmax.network.secure.fixed_point import FailedSitesError, Kind, Layout, Section
-from fedminmax.network.secure.masks import mask_at, self_mask_key
+from fedminmax.network.secure.masks import SECRET_BYTES, SHARE_BYTES, mask_at, self_mask_key
 from fedminmax.network.secure.messages import (
     Ask,
     Traced,
@@ -20,7 +20,6 @@ from fedminmax.network.secure.messages import (
     to_bytes,
     upload_from_bytes,
 )
-from fedminmax.network.secure.shamir import SECRET_BYTES, SHARE_BYTES
 from fedminmax.network.secure.totals import MaskedTotal, NoTotalError
 from fedminmax.network.site.journal import JOURNAL_FILE, read_journal
 from tests.network.secure.masked_sites import (

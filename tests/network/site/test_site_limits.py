@@ -13,8 +13,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Order, RoundKey
 from fedminmax.data.tables.agree import agree_on_encoding
 from fedminmax.data.tables.encoding import encoding_as_json
+from fedminmax.network.flare.federation_file import ROSTER_FILE, read_roster
 from fedminmax.network.flare.kits import provision
-from fedminmax.network.flare.roster import ROSTER_FILE, read_roster
 from fedminmax.network.site.journal import JOURNAL_FILE, read_journal
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site

@@ -11,7 +11,6 @@ import torch
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.network.flare.site import FlareSite
 from fedminmax.network.server.run import run_plan
-from fedminmax.network.site.answering import FAILED
 from fedminmax.network.site.journal import (
     JOURNAL_FILE,
     Entry,
@@ -19,7 +18,7 @@ from fedminmax.network.site.journal import (
     read_journal,
 )
 from fedminmax.network.site.policy import planned_questions
-from fedminmax.network.site.site import Site
+from fedminmax.network.site.site import FAILED, Site
 from fedminmax.network.wire.codec import RefusedError, write_vectors
 from fedminmax.network.wire.endpoints import ARGUMENTS, Endpoint, Question
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes

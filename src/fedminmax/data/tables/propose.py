@@ -18,13 +18,13 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.text import MAX_NAMES, counted, first_few, quoted
 from fedminmax.data.tables import infer, read_file
 from fedminmax.data.tables.code_columns import LEADING_ZERO, target_scores
+from fedminmax.data.tables.infer import check_strays, plain_texts, rare_classes
 from fedminmax.data.tables.notation import (
     guess_date_format,
     guess_number_format,
     with_plain_numbers,
 )
 from fedminmax.data.tables.parse_columns import text_of, texts_of
-from fedminmax.data.tables.strays import check_strays, plain_texts, rare_classes
 
 # Values of a column with more distinct texts than this are not listed.
 MAX_LISTED_VALUES = 1000

@@ -21,8 +21,7 @@ from nvflare.lighter.utils import verify_folder_signature_and_get_signers
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from fedminmax.core.files import write_json
-from fedminmax.network.flare.federation_file import ROLES
-from fedminmax.network.flare.roster import AUTHORITY_CERTIFICATE
+from fedminmax.network.flare.federation_file import AUTHORITY_CERTIFICATE, ROLES
 from fedminmax.network.flare.rules import JOB_NUMBER
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 

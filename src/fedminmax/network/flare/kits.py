@@ -24,8 +24,8 @@ from nvflare.lighter.provisioner import Provisioner
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
+from fedminmax.network.flare.federation_file import write_rosters
 from fedminmax.network.flare.requests import certify_requests
-from fedminmax.network.flare.roster import write_rosters
 from fedminmax.network.site.settings import SETTINGS_FILE, SiteSettings, site_settings_text
 
 PROJECT = "fedminmax"

@@ -1,34 +1,217 @@
 """Every place of NVIDIA FLARE that is replaced in our processes, and why.
 
 The engine has no settings for these. Each replacement calls the engine's own function where it can;
-the modules that are imported here hold the replacements. Another version of the engine than the one
-that was read is refused, and so is one in which a replaced name does not exist.
+it is here, or in a module that is imported here. Another version of the engine than the one that
+was read is refused, and so is one in which a replaced name does not exist.
+
+- Listener: the engine performs one TLS handshake after the other, without a timeout, and a single
+  silent connection would lock all others out. Here every handshake has its own thread and a
+  timeout, and the number of pending handshakes is limited.
+- Commands come inside messages of one kind, so the allow-list of messages cannot tell them apart.
+  Those that ``rules`` names are carried out, and no others. At a site the server sends them; at the
+  server, people do, and there the engine's own rules about roles hold as well.
+- Types: the engine's format (FOBS, over msgpack) names a class with each object, and how to build
+  it. It builds what it has a builder for, and that grows with every module that is imported: file
+  names that are read when a reply repeats them, arrays that are fetched from an address in the
+  message, files that are written to a folder for all users. Our own messages are bytes in a
+  dictionary, and only the few types that a run needs are built.
 """
 
 import logging
+import socket
 import subprocess
+import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import nvflare
 from nvflare.app_common.job_launcher import process_launcher
 from nvflare.fuel.f3.cellnet.connector_manager import ConnectorManager
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.communicator import driver_mgr
-from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver
+from nvflare.fuel.f3.drivers.driver import ConnectorInfo, Driver
+from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver, TcpStreamServer
 from nvflare.fuel.f3.streaming import byte_streamer
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
 from nvflare.fuel.f3.streaming.byte_streamer import TxTask
+from nvflare.fuel.hci.server.constants import ConnProps
 from nvflare.fuel.hci.server.reg import ServerCommandRegister
 from nvflare.fuel.utils.buffer_list import ConsumableBufferList
 from nvflare.fuel.utils.fobs import fobs, lobs
+from nvflare.private.admin_defs import error_reply
+from nvflare.private.defs import RequestHeader, new_cell_message
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 from nvflare.utils.process_utils import ProcessAdapter
 
 from fedminmax.core.errors import InputError
-from fedminmax.network.flare import allow_list, commands, job_files, listener, streams, wire_types
+from fedminmax.network.flare import (
+    allow_list,
+    job_files,
+    rules,
+    streams,
+)
+from fedminmax.network.flare.allow_list import log_refusal
 from fedminmax.network.flare.process_tree import engine_command, lifeline
+
+HANDSHAKE_TIMEOUT = 10.0
+# Sites and people never need more at once: the oldest is dropped. The engine cannot serve a
+# connection whose file descriptor is above 1,023.
+MAX_HANDSHAKES = 300
+log = logging.getLogger(__name__)
+
+
+class Listener(TcpStreamServer):  # type: ignore[misc] # the engine has no types
+    """Accepts connections at once; each shakes hands in its own thread, before the engine sees it.
+
+    Args:
+        driver: the engine's driver, which is notified of new connections.
+        connector: the address, and the certificates.
+    """
+
+    # Connections that the system holds until they are accepted.
+    request_queue_size = 128
+
+    def __init__(self, driver: Driver, connector: ConnectorInfo) -> None:
+        super().__init__(driver, connector)
+        if self.ssl_context:
+            self.socket.do_handshake_on_connect = False
+        self._handshakes: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, in its own thread."""
+        if self.ssl_context:
+            self._handshake(request)
+        super().finish_request(request, client_address)
+
+    def _handshake(self, connection: Any) -> None:
+        with self._lock:
+            self._handshakes[connection] = None
+            surplus = list(self._handshakes)[:-MAX_HANDSHAKES]
+        for oldest in surplus:
+            self._drop(oldest)
+        try:
+            connection.settimeout(HANDSHAKE_TIMEOUT)
+            connection.do_handshake()
+            connection.settimeout(None)
+        finally:
+            with self._lock:
+                self._handshakes.pop(connection, None)
+
+    def _drop(self, connection: Any) -> None:
+        with self._lock:
+            self._handshakes.pop(connection, None)
+        try:
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # Its own thread has ended it.
+            return
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """Log why a connection ended: any client can cause this, so it is not our error."""
+        log.info("connection of %s refused: %s", client_address, sys.exc_info()[1])
+
+
+class ListeningDriver(TcpDriver):  # type: ignore[misc]
+    """The engine's TCP driver with our listener."""
+
+    def listen(self, connector: ConnectorInfo) -> None:
+        """Accept connections until the end."""
+        self.connector = connector
+        self.server = Listener(self, connector)
+        self.server.serve_forever()
+
+
+REFUSED = "this command is refused"
+_engine_register = FedAdminAgent.register_processor
+_engine_dispatch = FedAdminAgent._dispatch_request
+_engine_do = ServerCommandRegister._do_command
+
+
+def register_allowed(agent: Any, processor: Any) -> None:
+    """Give a site's main process no processor of a command that is closed: there is no shell."""
+    if set(processor.get_topics()) <= {*rules.SITE_COMMANDS, *rules.SITE_COMMANDS_OF_JOBS}:
+        _engine_register(agent, processor)
+
+
+def dispatch_allowed(agent: Any, request: Any) -> Any:
+    """Do what the engine does with a command at a site, if it is one of the named."""
+    command = request.payload
+    origin = request.get_header(MessageHeaderKey.ORIGIN)
+    topic = getattr(command, "topic", None)
+    problem = command_problem(origin, topic, getattr(command, "headers", None))
+    if problem is None:
+        return _engine_dispatch(agent, request)
+    log_refusal(
+        agent.cell.get_fqcn(), str(origin), origin, f"command {ascii(topic)[:100]}", problem
+    )
+    return new_cell_message({}, error_reply(REFUSED))
+
+
+def command_problem(origin: object, topic: object, headers: object) -> str | None:
+    """Return why a command is refused; None if it is not."""
+    of_job = origin != rules.ROOT
+    if topic not in (rules.SITE_COMMANDS_OF_JOBS if of_job else rules.SITE_COMMANDS):
+        return "not allowed"
+    number = headers.get(RequestHeader.JOB_ID) if isinstance(headers, dict) else None
+    if number is None:
+        return "it has no job" if of_job else None
+    if not isinstance(number, str) or rules.JOB_NUMBER.fullmatch(number) is None:
+        # The engine makes folders, and words of a command, of these.
+        return "its job has no number"
+    if of_job and str(origin).partition(".")[2] != number:
+        return "it is about another job"
+    return None
+
+
+def do_allowed(register: Any, connection: Any, command: str) -> None:
+    """Do what the engine does with a person's command, if it is one of the named."""
+    name = command.split(maxsplit=1)[0] if command.strip() else ""
+    entries = register.get_command_entries(name)
+    if entries and all(entry.name in rules.SERVER_COMMANDS for entry in entries):
+        _engine_do(register, connection, command)
+        return
+    headers = connection.get_prop(ConnProps.CMD_HEADERS) or {}
+    person = headers.get(MessageHeaderKey.ORIGIN)
+    log_refusal(rules.ROOT, str(person), person, f"command {ascii(name)[:100]}", "not allowed")
+    connection.append_error(REFUSED)
+
+
+# By the names that travel.
+TYPES = frozenset(
+    {
+        "tuple",
+        "nvflare.apis.client.Client",
+        "nvflare.apis.fl_context.FLContext",
+        "nvflare.apis.job_def.JobMetaKey",
+        "nvflare.apis.shareable.Shareable",
+        "nvflare.fuel.utils.fobs.datum.DatumRef",
+        "nvflare.private.admin_defs.Message",
+    }
+)
+SECTIONS = frozenset({lobs.MARKER_MAIN, lobs.MARKER_DATUM_TEXT, lobs.MARKER_DATUM_BLOB})
+_engine_unpack = fobs.Packer.unpack
+_engine_section = lobs._get_one_section
+
+
+def unpack_allowed(packer: Any, value: Any) -> Any:
+    """Do what the engine's own does, for a type of the list."""
+    if type(value) is dict and fobs.FOBS_TYPE in value and value[fobs.FOBS_TYPE] not in TYPES:
+        raise ValueError(f"type {ascii(value[fobs.FOBS_TYPE])[:100]} is refused")
+    return _engine_unpack(packer, value)
+
+
+def read_allowed_section(stream: Any, expect_datum: bool) -> Any:  # noqa: FBT001 - the engine's
+    """Do what the engine's own does; a part becomes no file, and nothing that is fetched."""
+    header, *rest = _engine_section(stream, expect_datum)
+    if header and (header.marker not in SECTIONS or header.dot > 0):
+        raise ValueError(f"a part of kind {header.marker}, {header.dot} is refused")
+    return header, *rest
+
 
 ENGINE_VERSION = "2.9."
 JOB_MODULES = (
@@ -76,13 +259,13 @@ MESSAGES = (
     Patch(
         fobs.Packer,
         "unpack",
-        wire_types.unpack_allowed,
+        unpack_allowed,
         "a message could build objects of any type that the process has a builder for",
     ),
     Patch(
         lobs,
         "_get_one_section",
-        wire_types.read_allowed_section,
+        read_allowed_section,
         "a part of a message could become a file, or be fetched from an address",
     ),
 )
@@ -90,19 +273,19 @@ COMMANDS_AND_JOBS = (
     Patch(
         FedAdminAgent,
         "register_processor",
-        commands.register_allowed,
+        register_allowed,
         "a site's main process would have a shell for the server",
     ),
     Patch(
         FedAdminAgent,
         "_dispatch_request",
-        commands.dispatch_allowed,
+        dispatch_allowed,
         "commands come in messages of one kind, which the allow-list cannot tell apart",
     ),
     Patch(
         ServerCommandRegister,
         "_do_command",
-        commands.do_allowed,
+        do_allowed,
         "people's commands include a shell at the server and at the sites",
     ),
     Patch(
@@ -171,7 +354,7 @@ def patch_process() -> None:
     apply((*MESSAGES, *COMMANDS_AND_JOBS, start, *SPEED))
     # One silent connection would lock all others out of the engine's own listener.
     driver_mgr.class_cache.add(TcpDriver.__name__)
-    driver_mgr.register(listener.ListeningDriver)
+    driver_mgr.register(ListeningDriver)
 
 
 def apply(patches: Iterable[Patch]) -> None:

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes, write_json, write_secret
-from fedminmax.network.flare.federation_file import SITE_NAME
-from fedminmax.network.flare.roster import AUTHORITY_FILE
+from fedminmax.network.flare.federation_file import AUTHORITY_FILE, SITE_NAME
 from fedminmax.network.secure.identity import read_identity
 
 # As the engine's own keys.

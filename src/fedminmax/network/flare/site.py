@@ -11,13 +11,12 @@ import torch
 from nvflare.collab import collab
 
 from fedminmax.network.flare.allow_list import is_installed
-from fedminmax.network.flare.roster import AUTHORITY_CERTIFICATE, read_roster
+from fedminmax.network.flare.federation_file import AUTHORITY_CERTIFICATE, read_roster
 from fedminmax.network.secure.identity import read_authority, read_identity
-from fedminmax.network.site.answering import FAILED, AnsweringSite, refuse
 from fedminmax.network.site.journal import KEPT_FOLDER, Journal
 from fedminmax.network.site.sender import Credentials
 from fedminmax.network.site.settings import SETTINGS_FILE, read_site_settings
-from fedminmax.network.site.site import Site
+from fedminmax.network.site.site import FAILED, AnsweringSite, Site, refuse
 from fedminmax.network.wire.endpoints import ARGUMENTS, Endpoint
 
 LOG = logging.getLogger("fedminmax.site")

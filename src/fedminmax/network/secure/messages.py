@@ -23,8 +23,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import Base64Bytes, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from fedminmax.network.secure.fixed_point import EXACT_BYTES, Layout, Packed
-from fedminmax.network.secure.masks import TAG_BYTES, digest, exact_from_bytes, exact_to_bytes
-from fedminmax.network.secure.shamir import SECRET_BYTES, SHARE_BYTES
+from fedminmax.network.secure.masks import (
+    SECRET_BYTES,
+    SHARE_BYTES,
+    TAG_BYTES,
+    digest,
+    exact_from_bytes,
+    exact_to_bytes,
+)
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.endpoints import Question
 

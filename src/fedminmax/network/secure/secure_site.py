@@ -15,6 +15,7 @@ from cryptography.exceptions import InvalidSignature, InvalidTag
 from fedminmax.network.secure import masks
 from fedminmax.network.secure.fixed_point import Packed
 from fedminmax.network.secure.identity import Authority, Identity
+from fedminmax.network.secure.masks import SECRET_BYTES, SHARE_BYTES, deal, new_secret
 from fedminmax.network.secure.messages import (
     Ask,
     Total,
@@ -36,7 +37,6 @@ from fedminmax.network.secure.session import (
     entry_of,
     roster_from_bytes,
 )
-from fedminmax.network.secure.shamir import SECRET_BYTES, SHARE_BYTES, deal, new_secret
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Question
 

@@ -18,9 +18,8 @@ from typing import Any
 from fedminmax.core.messages import NOT_ROUNDED, SumRounding
 from fedminmax.network.secure import messages
 from fedminmax.network.secure.fixed_point import Layout, WrongMasksError
-from fedminmax.network.secure.masks import mask_at, read_total, self_mask_key
+from fedminmax.network.secure.masks import SECRET_BYTES, mask_at, read_total, restore, self_mask_key
 from fedminmax.network.secure.session import Roster, Terms, entry_from_bytes
-from fedminmax.network.secure.shamir import SECRET_BYTES, restore
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import SECURE, Endpoint, Question
 from fedminmax.network.wire.transport import (

@@ -1,7 +1,7 @@
 """How sites agree before the first round: on the encoding, the row counts and the learning rate.
 
 Rows are counted exactly, or with noise under a privacy guarantee. Where the plan leaves the
-learning rate open and counts are exact, ``agree_rate`` finds it.
+learning rate open and counts are exact, ``agree_parts`` finds it.
 
 Under a privacy guarantee the exact totals over all sites are those that the encoding is made of:
 the number of rows, and count, sum and sum of squares of number columns. Of groups and categories
@@ -31,14 +31,14 @@ from fedminmax.data.tables.encoding import Encoding, with_directions
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.site_summary import SiteSummary, row_lengths
 from fedminmax.network.secure.layouts import mechanism_of_plan
-from fedminmax.network.server.agree_class import (
+from fedminmax.network.server.agree_parts import (
     agree_on_bins,
     agree_on_class,
+    agree_on_rate,
+    agree_on_values,
     coded_lengths,
     with_class,
 )
-from fedminmax.network.server.agree_rate import agree_on_rate
-from fedminmax.network.server.agree_values import agree_on_values
 from fedminmax.network.server.agreement import (
     AGREEMENT_FILE,
     Agreed,

@@ -29,7 +29,7 @@ from fedminmax.network.secure.layouts import (
     values_layout,
 )
 from fedminmax.network.secure.totals import MaskedTotal
-from fedminmax.network.server.agree_values import names_of_all
+from fedminmax.network.server.agree_parts import names_of_all
 from fedminmax.network.server.masked_asking import MaskedAsking
 from fedminmax.network.server.sites import Received, Reply, SentOrder, stage_of
 from fedminmax.network.wire.codec import RefusedError

@@ -46,7 +46,7 @@ from fedminmax.network.wire.grids import Pairs, pairs_from_bytes
 from fedminmax.network.wire.messages import order_from_bytes, vector_from_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, digest_of, task_of
 from fedminmax.training.additive_class import MAX_QUESTIONS
-from fedminmax.training.cell_sums import MEAN_FIT, CellSums
+from fedminmax.training.certify import MEAN_FIT, CellSums
 from fedminmax.training.private import row_limits_of
 from fedminmax.training.replies import NOTHING, site_reply
 
