@@ -1,4 +1,7 @@
-"""`fedminmax federation create`: a folder for everyone, and no key for anyone else."""
+"""`fedminmax federation create`: a folder for everyone, and no key for anyone else.
+
+A privacy guarantee between sites: a site's budget, what results say, and refusals.
+"""
 
 import json
 import stat
@@ -7,8 +10,20 @@ from pathlib import Path
 import pytest
 
 from fedminmax.cli.main import main
-from tests.cli.kits import DESCRIBED, check, create
+from fedminmax.config.read import read_config
+from fedminmax.core.privacy.ledger import read_ledger, write_line
+from fedminmax.network.site.privacy import SPENT_FILE, planned_line
+from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.plan import plan_of_config
+from fedminmax.network.wire.site_rules import SiteRules
+from fedminmax.runs.folder import read_results
+from fedminmax.runs.privacy import LEDGER_FILE
+from tests.cli.in_process import complaint_here, run_here
+from tests.cli.kits import DESCRIBED, SETTINGS, check, create
+from tests.network.masked_problem import FourSites
 from tests.network.network_problem import write_tables
+from tests.network.private_sites import MASKED, PROMISED, private_config
+from tests.runs.network_runs import run_between_sites
 
 
 def test_everyone_gets_a_folder_and_nobody_anothers_key(
@@ -132,4 +147,108 @@ def test_a_bad_configuration_makes_no_kits(
     words = [str(tmp_path / "federation.toml"), "--config", str(tmp_path / "fedminmax.toml")]
     assert main(["federation", "create", *words, "--out", str(tmp_path / "kits")]) == 2
     assert "fedminmax.toml" in capsys.readouterr().err
+    assert not (tmp_path / "kits").exists()
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_a_site_sees_its_budget_before_and_after_a_run_and_limits_it(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    create(tmp_path)
+    config = private_config(tmp_path)
+    assert check(tmp_path, "--max-epsilon", "6", config=config) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Promised for one training row: (epsilon, delta) = (4, 0.001)" in shown
+    assert "Spent on this table: epsilon 0 so far, 4 after one run" in shown
+    assert "limit 6." in shown
+    assert "once, without noise: the number of training rows, and which of the listed" in shown
+    assert "in each of 2 rounds of fedminmax-fast, with noise: loss sums by group" in shown
+    noted = (tmp_path / SETTINGS).read_text()
+    assert json.loads(noted)["max_epsilon"] == 6.0
+    # A run that began writes such a line.
+    settings = SiteSettings((tmp_path / "north.csv").absolute())
+    plan = plan_of_config(read_config(config), "earlier", ["north"], SiteRules())
+    ledger = tmp_path / "kits/sites/north/fedminmax_kept" / SPENT_FILE
+    write_line(ledger, read_ledger(ledger), planned_line(plan, settings))
+    capsys.readouterr()
+    assert check(tmp_path, config=config) == 2
+    error = capsys.readouterr().err
+    assert "have spent epsilon 4, with this one it would be 6" in error
+    assert error.count("\n") == 1
+    assert (tmp_path / SETTINGS).read_text() == noted
+    assert check(tmp_path, "--max-epsilon", "7", config=config) == 0
+    assert "Spent on this table: epsilon 4 so far, 6" in capsys.readouterr().out
+
+
+def test_kits_say_over_how_many_sites_totals_are_under_the_promise(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """With noise from every site a total needs all of four, without it three are enough."""
+    four = DESCRIBED.replace('"south"', '"south", "east", "west"')
+    assert create(tmp_path, four) == 0
+    assert "totals over at least 3 sites" in capsys.readouterr().out
+    words = ["federation", "create", tmp_path / "federation.toml", "--out", tmp_path / "promised"]
+    run_here(*words, "--config", private_config(tmp_path))
+    assert "totals over at least 4 sites" in capsys.readouterr().out
+
+
+def test_results_card_and_report_say_what_is_promised_and_what_is_not(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    folder = tmp_path / "run"
+    run = run_between_sites(private_config(tmp_path), folder, FourSites(tmp_path))
+    run.collect()
+    results = read_results(folder)
+    assert results is not None
+    assert results.privacy is not None
+    assert (results.privacy.epsilon, results.privacy.unit, results.privacy.releases) == (
+        4.0,
+        "row",
+        3,
+    )
+    assert "counts of training rows are noisy: exact ones were not sent" in results.notes
+    assert results.cost is not None
+    assert results.cost.usual_rounds is None
+    run_here("federation", "local", tmp_path / "fedminmax.toml", "--out", folder)
+    run_here("report", folder, "--out", tmp_path / "report.html")
+    printed = " ".join(capsys.readouterr().out.split())
+    card = (folder / "model_card.md").read_text()
+    for shown in (printed, card, (tmp_path / "report.html").read_text()):
+        assert "(epsilon, delta) = (4, 0.001) for one training record" in shown
+        assert "the number of training records over all sites" in shown
+    census = json.loads((folder / "census.json").read_text())
+    assert census["sites"] == ["all sites"]
+
+
+@pytest.mark.parametrize(
+    ("promise", "federation", "words"),
+    [
+        (PROMISED, "[federation]\nsecure_aggregation = false", "[privacy]: sums are not masked"),
+        (
+            f"{PROMISED}\nlimit = 3.0",
+            MASKED,
+            "limit = 3: earlier runs on these files",
+        ),
+        (f"{PROMISED}\ncolluding = 3", MASKED, "would lack noise"),
+    ],
+)
+def test_a_promise_that_cannot_be_kept_is_refused_before_anything_is_written(
+    promise: str, federation: str, words: str, tmp_path: Path, capsys: Capture
+) -> None:
+    config, out = private_config(tmp_path, promise, federation), tmp_path / "out"
+    assert words in complaint_here(capsys, "federation", "local", config, "--out", out)
+    assert not out.exists()
+    assert not (tmp_path / LEDGER_FILE).exists()
+
+
+def test_a_limit_of_files_is_not_one_of_sites(tmp_path: Path, capsys: Capture) -> None:
+    config = private_config(tmp_path, f"{PROMISED}\nlimit = 8.0")
+    description = tmp_path / "federation.toml"
+    description.write_text(DESCRIBED)
+    error = complaint_here(
+        capsys, "federation", "create", description, "--out", tmp_path / "kits", "--config", config
+    )
+    assert "between sites each has its own ('fedminmax site check --max-epsilon')" in error
     assert not (tmp_path / "kits").exists()

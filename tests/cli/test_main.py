@@ -3,9 +3,15 @@
 Help answers at once because it imports nothing heavy, and every page has an example.
 
 Without an optional package, its command says in one line what to install.
+
+Options in a person's words.
+
+`fedminmax methods`: every method, every option, and where its default comes from.
 """
 
+import argparse
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +20,9 @@ from pathlib import Path
 import pytest
 
 from fedminmax.cli import methods
-from tests.cli.command import command, complaint, fedminmax_process
+from fedminmax.cli.options import duration
+from fedminmax.methods.catalogue import CARDS
+from tests.cli.command import command, complaint, fedminmax, fedminmax_process
 from tests.cli.hospitals import write_config, write_hospitals
 from tests.cli.in_process import call, run_here
 
@@ -140,3 +148,46 @@ def test_one_line_says_what_to_install(
         f"fedminmax: error: {package} is needed: pip install 'fedminmax[{package}]'"
     )
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("word", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), ("1.5h", 5400)]
+)
+def test_durations(word: str, seconds: float) -> None:
+    assert duration(word) == seconds
+
+
+@pytest.mark.parametrize("word", ["", "2", "h", "2d", "2h x", "-2h", "1..5h", "0s"])
+def test_what_is_not_a_duration(word: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        duration(word)
+
+
+def test_every_method_is_listed_with_its_facts(tmp_path: Path) -> None:
+    done = fedminmax("methods", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for card in CARDS.values():
+        assert card.paper in done.stdout
+        for option in card.options:
+            assert option.name in done.stdout
+
+
+def test_cards_for_machines(tmp_path: Path) -> None:
+    done = fedminmax("methods", "--json", cwd=tmp_path)
+    cards = {card["key"]: card for card in json.loads(done.stdout)}
+    assert list(cards) == list(CARDS)
+    assert cards["fedminmax"]["reveals"] == "only sums over all sites"
+    assert cards["afl"]["reveals"] == "each site's own loss"
+    assert cards["fedmgda"]["reveals"] == "each site's own update"
+    rate = {"name": "adversary_rate", "default": "0.1"}
+    assert any(rate.items() <= option.items() for option in cards["fedminmax"]["options"])
+
+
+def test_one_method_by_name(tmp_path: Path) -> None:
+    done = fedminmax("methods", "qfedavg", cwd=tmp_path)
+    assert "Li, Sanjabi, Beirami, Smith" in done.stdout
+    assert "McMahan" not in done.stdout
+
+
+def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
+    assert "method 'fair' is unknown" in complaint("methods", "fair", cwd=tmp_path)

@@ -1,4 +1,7 @@
-"""`fedminmax train` ends with the same numbers, however often and however roughly it is stopped."""
+"""`fedminmax train` ends with the same numbers, however often and however roughly it is stopped.
+
+A log that is no text any more: one line says which and what to do, and that works.
+"""
 
 import json
 import resource
@@ -148,3 +151,28 @@ def test_a_run_belongs_to_one_process(hospitals: Path, capsys: pytest.CaptureFix
                 "another process is training in run; wait, or choose another --out"
             )
     assert Path("run/config.toml").read_bytes() == before
+
+
+NO_TEXT = b'{"round": 1, "\xff\xfe": 0}\n'
+ADVICE = "is damaged: it is not text; remove it, and the run goes on from its checkpoint"
+
+
+def test_train_names_its_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_hospitals(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path, method="rounds = 1000")
+    words = ["train", "fedminmax.toml", "--out", "run"]
+    run_here(*words, "--budget", "0.05s")
+    rounds, checkpoint = Path("run/rounds.jsonl"), Path("run/checkpoint.bin")
+    assert not Path("run/results.json").exists()
+    rounds.write_bytes(rounds.read_bytes() + NO_TEXT)
+    before = rounds.read_bytes(), checkpoint.read_bytes()
+    assert complaint_here(capsys, *words) == f"run/rounds.jsonl {ADVICE}"
+    assert (rounds.read_bytes(), checkpoint.read_bytes()) == before
+    rounds.unlink()
+    # Just beyond what is saved: the rest of the thousand would show nothing more.
+    saved = before[0].count(b"\n")
+    run_here(*words, "--rounds", saved + 5)
+    assert Path("run/results.json").exists()

@@ -1,15 +1,23 @@
-"""Configurations: what is read is what was written, and each mistake names its key."""
+"""Configurations: what is read is what was written, and each mistake names its key.
 
+What a call sets comes before what the file says, and nothing else changes.
+
+The sections of the file: every key is on its page, and what a file leaves open is filled in.
+"""
+
+import re
 import tomllib
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedminmax.config.messages import toml_key, toml_string
-from fedminmax.config.read import Source, read_config
-from fedminmax.config.sections import MethodSection, ModelSection
+from fedminmax.config.read import NO_OVERRIDES, Overrides, Source, read_config
+from fedminmax.config.sections import ConfigSections, MethodSection, ModelSection, resolved
 from fedminmax.methods.catalogue import CARDS
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import SCHEMA, write_config
@@ -388,3 +396,89 @@ def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "fedminmax.toml"
     expected = f"{path} does not exist; write one with 'fedminmax init'"
     assert complaint_of(lambda: read_config(path)) == expected
+
+
+FAST = ('name = "fedminmax"', 'name = "fedminmax-fast"')
+
+
+def test_what_is_not_given_stays(tmp_path: Path) -> None:
+    config = read_config(write_config(tmp_path))
+    assert NO_OVERRIDES.apply(config) == config
+
+
+def test_what_is_given_replaces_the_file(tmp_path: Path) -> None:
+    config = read_config(write_config(tmp_path, FAST))
+    changed = Overrides(
+        rounds=7,
+        seed=9,
+        validation=0.2,
+        patience=3,
+        optimality_gap=0.5,
+        mlflow_uri="a",
+        certify=True,
+    ).apply(config)
+    method = config.method
+    options = dict(changed.method.options)
+    assert list(options.values()) == [*method.options.values(), "0.5"]
+    assert changed == replace(
+        config,
+        seed=9,
+        validation=0.2,
+        method=replace(method, rounds=7, patience=3, certify=True, options=options),
+        logging=replace(config.logging, mlflow_uri="a"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (Overrides(patience=3), "patience = 3 needs validation rows"),
+        (Overrides(validation=0.9), "validation = 0.9; give the share of validation rows"),
+        (Overrides(optimality_gap=0.1), "--optimality-gap 0.1: fedminmax does not know"),
+    ],
+)
+def test_what_the_configuration_does_not_allow_is_refused(
+    overrides: Overrides, expected: str, tmp_path: Path
+) -> None:
+    config = read_config(write_config(tmp_path))
+    assert complaint_of(lambda: overrides.apply(config)).startswith(expected)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+# The options of a method are keys of their own; `fedminmax methods` lists them.
+NOT_KEYS = {"options"}
+
+
+def section_classes() -> list[Any]:
+    hints = get_type_hints(ConfigSections).values()
+    return [kind for hint in hints for kind in (hint, *get_args(hint)) if is_dataclass(kind)]
+
+
+def test_the_page_has_every_key_and_no_other() -> None:
+    keys = {field.name for section in section_classes() for field in fields(section)} - NOT_KEYS
+    first_cells = re.findall(r"^\| (`.*?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {key for cell in first_cells for key in re.findall(r"`(\w+)`", cell)} == keys
+
+
+def test_a_wrong_type_is_left_for_validation_to_report() -> None:
+    file = {"data": 3, "model": {"kind": ["mlp"]}, "method": {"name": [1]}, "privacy": "yes"}
+    filled = resolved(file)
+    assert (filled["data"], filled["privacy"]) == (3, "yes")
+    assert filled["model"]["kind"] == ["mlp"]
+    assert filled["method"]["name"] == [1]
+
+
+def test_what_is_stated_is_kept() -> None:
+    file = {"model": {"kind": "mlp", "loss": "brier", "ridge": 2.0}, "method": {"rounds": 3}}
+    filled = resolved(file)
+    assert filled["model"] == file["model"]
+    assert filled["method"]["rounds"] == 3
+
+
+@pytest.mark.parametrize(
+    ("extra", "kind"),
+    [("", "additive"), ("[privacy]\nepsilon = 1\ndelta = 1e-5\n", "logistic")],
+)
+def test_the_usual_model_is_additive_unless_privacy_is_promised(extra: str, kind: str) -> None:
+    file = tomllib.loads('[data]\ntarget = "ill"\n' + extra)
+    assert resolved(file)["model"]["kind"] == kind

@@ -1,8 +1,12 @@
-"""Adult as shipped: facts that its donors and others publish, and other libraries as oracles."""
+"""Adult as shipped: facts that its donors and others publish, and other libraries as oracles.
+
+The demo's table of Adult: every published row once, over 40 sites of the same size.
+"""
 
 import csv
 import gzip
 import hashlib
+import io
 import lzma
 from collections import Counter
 from pathlib import Path
@@ -11,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scripts.adult_table import adult_table
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -178,3 +183,18 @@ def test_a_missing_damaged_or_changed_file_is_named(tmp_path: Path) -> None:
     changed = lzma.decompress(whole).replace(b"39,", b"93,", 1)
     path.write_bytes(lzma.compress(changed, preset=0))
     assert "differs from the published file" in complaint_of(lambda: load_adult(folder=tmp_path))
+
+
+def test_every_row_is_there_once_at_one_of_forty_sites() -> None:
+    rows = list(csv.DictReader(io.StringIO(adult_table())))
+    sites = Counter(row["site"] for row in rows)
+    assert len(sites) == 40
+    assert max(sites.values()) - min(sites.values()) <= 1
+    adult = load_adult()
+    groups = torch.cat([adult.train.group, adult.test.group])
+    label = torch.cat([adult.train.y, adult.test.y])
+    found = Counter((f"{row['sex']} / {row['race']}", row["income"] == ">50K") for row in rows)
+    for number, name in enumerate(GROUP_NAMES):
+        for outcome in (0, 1):
+            expected = int(((groups == number) & (label == outcome)).sum())
+            assert found[name, bool(outcome)] == expected

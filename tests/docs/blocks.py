@@ -25,7 +25,7 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("docs/choosing_method.md", "sh"): HERE,
     ("docs/deployment.md", "sh"): HERE,
     ("docs/deployment.md", "toml"): ("tests/docs/test_blocks.py", "read_federation_file"),
-    ("docs/estimators.md", "python"): ("tests/estimators/test_docs.py", "estimators.md"),
+    ("docs/estimators.md", "python"): ("tests/estimators/test_conventions.py", "estimators.md"),
     ("docs/getting_started.md", "python"): HERE,
     ("docs/getting_started.md", "sh"): HERE,
     ("docs/methods.md", "python"): ("tests/test_readme.py", "methods.md"),

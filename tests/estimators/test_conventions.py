@@ -1,7 +1,17 @@
-"""How scikit-learn and Fairlearn users call it: frames, words, pipelines, folds, copies."""
+"""How scikit-learn and Fairlearn users call it: frames, words, pipelines, folds, copies.
+
+scikit-learn's own checks of an estimator, all of them, with no failure expected.
+
+The page about the estimators runs as written, and says what it finds.
+"""
 
 import pickle
+import re
+import subprocess
+import sys
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedminmax import FedMinMaxClassifier, FedMinMaxRegressor
 from fedminmax.core.iterates import Iterate
@@ -240,3 +251,30 @@ def test_patience_ends_training_early() -> None:
     ).fit(PROBLEM.x, PROBLEM.label, sensitive_features=SEX)
     assert trained.n_iter_ < 200
     assert trained.n_iter_ == trained.validation_.round + 3
+
+
+# The checks are about conduct, not about convergence.
+ROUNDS = 15
+ESTIMATORS = [FedMinMaxClassifier(rounds=ROUNDS), FedMinMaxRegressor(rounds=ROUNDS)]
+
+
+@parametrize_with_checks(ESTIMATORS)  # type: ignore[untyped-decorator]
+def test_scikit_learns_checks(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "estimators.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def test_the_examples_run_one_after_another(tmp_path: Path) -> None:
+    assert 0 < len(BLOCKS[0].splitlines()) <= 22
+    program = tmp_path / "page.py"
+    program.write_text("".join(BLOCKS))
+    done = subprocess.run(
+        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    women = [line for line in done.stdout.splitlines() if line.startswith("| female")]
+    without, with_adversary = (float(line.split("|")[4].split()[0]) for line in women)
+    assert with_adversary < without  # the worst-off group's Brier risk falls

@@ -10,7 +10,7 @@ import torch
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Sums
 from fedminmax.network.flare.local import LocalFederation
-from fedminmax.network.server.news import LiveRound
+from fedminmax.network.server.log import LiveRound
 from fedminmax.network.server.run import read_members, run_folder
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.checkpoint import restore

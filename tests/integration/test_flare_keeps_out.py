@@ -34,7 +34,7 @@ from fedminmax.network.flare.session import (
     status_of,
     submit,
 )
-from fedminmax.network.server.news import LiveRound, Notice
+from fedminmax.network.server.log import LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
 from tests.integration.tls_handshake import speaks_tls
 from tests.integration.trained_federation import MEMBER, TrainedFederation

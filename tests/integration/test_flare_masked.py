@@ -10,7 +10,7 @@ import torch
 
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.network.flare.local import LocalFederation, local_federation
-from fedminmax.network.server.news import LiveRound
+from fedminmax.network.server.log import LiveRound
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import NetworkPlan

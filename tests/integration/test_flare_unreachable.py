@@ -16,7 +16,7 @@ import pytest
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.network.flare.local import SERVER, LocalFederation
-from fedminmax.network.server.news import Notice
+from fedminmax.network.server.log import Notice
 from fedminmax.network.server.run import OUTCOME_FILE
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.network.wire.site_rules import SiteRules

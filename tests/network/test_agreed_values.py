@@ -1,4 +1,7 @@
-"""Categories without a list over the network: the same list and models, and no rare value named."""
+"""Categories without a list over the network: the same list and models, and no rare value named.
+
+Over the network, too, sites that code the same thing differently are refused with both lists.
+"""
 
 import hashlib
 import json
@@ -15,18 +18,31 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.tables.agreed_values import BUCKETS, MINIMUM_ROWS, TABLES
 from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agree_parts import VALUES_FILE
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.site.journal import read_journal
+from fedminmax.network.site.policy import read_own_rows
+from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.messages import counts_from_bytes
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.values import COUNTS_PER_COLUMN, totals_to_bytes, values_to_bytes
+from tests.cli.kits import check, create
 from tests.complaints import complaint_of
 from tests.network.masked_problem import FourSites, Killed, listed_config, masked_plan
-from tests.network.network_problem import SITES, DirectTransport, simulated_members
+from tests.network.network_problem import (
+    AT_ONCE,
+    CONFIG,
+    SITES,
+    DirectTransport,
+    plan_of,
+    simulated_members,
+    write_tables,
+)
 
 FEDMINMAX = PlannedRun("fedminmax", {}, 3)
 COMMON = ("101", "2034", "377", "9")
@@ -202,3 +218,58 @@ def test_a_resumed_server_tells_the_list_that_it_kept(tmp_path: Path) -> None:
     assert "name_values" not in questions
     assert "take_values" in questions
     assert (tmp_path / "run" / VALUES_FILE).exists()
+
+
+LISTED = '[groups.values]\nsex = ["F", "Female", "M", "Male"]\n'
+MAPPED = '[groups.map.sex]\nF = "Female"\nM = "Male"\n'
+
+
+def write_other_codes(folder: Path, more: str) -> Path:
+    """Let the north write F and M, and add these sections to the configuration."""
+    path = write_tables(folder)
+    north = folder / "north.csv"
+    text = north.read_text().replace(",Female,", ",F,").replace(",Male,", ",M,")
+    north.write_text(text)
+    path.write_text(CONFIG.replace("[features.age]", f"{more}[features.age]"))
+    return path
+
+
+def test_a_server_that_sees_each_site_compares_them(tmp_path: Path) -> None:
+    config = read_config(write_other_codes(tmp_path, ""))
+    plan = plan_of(config, [PlannedRun("fedminmax", {}, 2)], AT_ONCE)
+    said = complaint_of(
+        lambda: agree(plan, PlainSites(plan, DirectTransport(tmp_path)), tmp_path / "run")
+    )
+    assert "'north' has 'F', 'M'; 'south' and 'west' have 'Female', 'Male'" in said
+    assert '[groups.map.sex] with F = "Female", M = "Male"' in said
+
+
+def test_a_site_compares_its_own_rows_with_what_is_listed(tmp_path: Path) -> None:
+    """It needs nobody else for that, so this also holds where all sums are masked."""
+    config = read_config(write_other_codes(tmp_path, LISTED))
+    plan = plan_of(config, [PlannedRun("fedminmax", {}, 2)], AT_ONCE)
+    settings = SiteSettings(tmp_path / "north.csv")
+    said = complaint_of(lambda: read_own_rows(plan, settings, "north"))
+    assert "column 'sex' has 'F', 'M' here, and the configuration also lists 'Female'" in said
+
+
+def test_a_check_before_the_run_refuses_until_the_codes_are_mapped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(tmp_path)
+    assert check(tmp_path, config=write_other_codes(tmp_path, LISTED)) == 2
+    assert '[groups.map.sex] with F = "Female", M = "Male"' in capsys.readouterr().err
+    assert check(tmp_path, config=write_other_codes(tmp_path, LISTED + MAPPED)) == 0
+    assert "Female" in capsys.readouterr().out
+
+
+def test_mapped_codes_give_the_same_census(tmp_path: Path) -> None:
+    rows = []
+    for name, more in (("same", ""), ("mapped", LISTED + MAPPED)):
+        folder = tmp_path / name
+        folder.mkdir()
+        path = write_other_codes(folder, more) if more else write_tables(folder)
+        plan = plan_of(read_config(path), [PlannedRun("fedminmax", {}, 2)], AT_ONCE)
+        agreed = agree(plan, PlainSites(plan, DirectTransport(folder)), folder / "run")
+        rows.append(agreed.census.counts.tolist())
+    assert rows[0] == rows[1]

@@ -1,26 +1,42 @@
-"""The round loop: what it refuses, when it stops, and what a round shows."""
+"""The round loop: what it refuses, when it stops, and what a round shows.
 
+A run's log of rounds: what was done after the checkpoint is dropped, damage is told.
+
+What the round loop does for methods that need more than one sum of replies per round.
+"""
+
+import json
 import math
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fedminmax.core.errors import DivergedError
+from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.json_log import JsonLog
 from fedminmax.core.losses import Loss, brier_loss, squared_error_loss
-from fedminmax.core.messages import RoundKey
+from fedminmax.core.messages import Reveals, RoundKey
 from fedminmax.core.models import Mixture
 from fedminmax.methods.afl import AFL
+from fedminmax.methods.ap_star import APStar
+from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedmgda import FedMGDA
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.methods.qfedavg import QFedAvg
+from fedminmax.training.checkpoint import load_checkpoint, save_checkpoint
 from fedminmax.training.progress import initial_progress
+from fedminmax.training.resume import Stopwatch
+from fedminmax.training.round_record import RoundRecord, read_rounds
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import fit, train
 from tests.complaints import complaint_of
@@ -31,6 +47,7 @@ from tests.problems import (
     quadratic_federation,
     softmax_problem,
 )
+from tests.training.made_up_rounds import made_up_round
 
 HUGE = 1e60
 ONE_STEP_EACH: list[AnyMethod[Any]] = [
@@ -245,3 +262,80 @@ def test_fit_returns_the_last_round_of_train() -> None:
     result = fit(federation, FedMinMax(), rounds=3, seed=4, participation=0.7)
     assert result.number == 3
     assert torch.equal(result.parameters(), last.parameters())
+
+
+ROUNDS = [made_up_round(1), made_up_round(2)]
+LINES = [json.dumps(record.as_json()) + "\n" for record in ROUNDS]
+
+
+def test_lines_after_the_restored_round_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "rounds.jsonl"
+    path.write_text("".join(LINES))
+    (kept,) = JsonLog(path, RoundRecord).drop_after(1)
+    assert read_rounds(path) == [kept] == ROUNDS[:1]
+
+
+def test_seconds_add_up_over_calls() -> None:
+    assert Stopwatch(0.5, started=time.monotonic() - 20.0).seconds >= 20.5
+
+
+def test_a_line_cut_off_by_a_crash_is_not_part_of_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "rounds.jsonl"
+    path.write_text(LINES[0] + LINES[1][:20])
+    assert [record.round for record in read_rounds(path)] == [1]
+
+
+@pytest.mark.parametrize("damage", ["\0\0\0\0\n", "[]\n", '{"round": 2}\n'])
+def test_a_damaged_line_is_told(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "rounds.jsonl"
+    path.write_text(LINES[0] + damage)
+    assert "rounds.jsonl is damaged" in complaint_of(lambda: read_rounds(path))
+
+
+PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=2, classes=2)
+
+
+def federation_showing(reveals: Reveals) -> Simulation:
+    return Simulation(PROBLEM.model(), brier_loss, PROBLEM.sites, reveals=reveals)
+
+
+@pytest.mark.parametrize(
+    ("method", "needs"),
+    [(AFL(), Reveals.OWN_LOSS), (FedMGDA(), Reveals.OWN_VECTOR), (FedMinMax(), Reveals.SUMS)],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_a_method_runs_only_where_it_is_shown_what_it_needs(
+    method: AnyMethod[Any], needs: Reveals
+) -> None:
+    for shown in Reveals:
+        federation = federation_showing(shown)
+        if shown.level >= needs.level:
+            assert next(iter(train(federation, method, rounds=1))).number == 1
+        else:
+            with pytest.raises(InputError, match=f"needs {needs.value}.*shown {shown.value}"):
+                train(federation, method, rounds=1)
+
+
+def test_a_mixture_has_members_and_no_single_vector() -> None:
+    method = MinimaxFair(learning_rate=0.5, fit_rounds=2)
+    done = list(train(PROBLEM.federation(), method, rounds=9))[-1]
+    assert done.members.shape == (3, len(PROBLEM.start))
+    with pytest.raises(InputError, match="mixture of 3 models"):
+        done.parameters()
+    assert done.parameters(Iterate.LAST).shape == (len(PROBLEM.start),)
+
+
+@pytest.mark.parametrize("method", [APStar(fit_rounds=2), FedMinMax()], ids=["APStar", "FedMinMax"])
+def test_the_answer_of_other_methods_is_one_line(method: AnyMethod[Any]) -> None:
+    done = list(train(PROBLEM.federation(), method, rounds=7))[-1]
+    assert torch.equal(done.members, done.parameters().unsqueeze(0))
+
+
+def test_what_sites_keep_belongs_to_the_checkpoint(tmp_path: Path) -> None:
+    federation, method = PROBLEM.federation(), Ditto(epochs=1)
+    done = next(iter(train(federation, method, rounds=1)))
+    assert done.progress.kept.shape == (3, len(PROBLEM.start))
+    smaller = replace(done.progress, kept=done.progress.kept[:2])
+    save_checkpoint(tmp_path, smaller)
+    with pytest.raises(InputError, match="'kept' differs"):
+        load_checkpoint(tmp_path, initial_progress(federation, method))

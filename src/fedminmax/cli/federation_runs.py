@@ -39,7 +39,7 @@ from fedminmax.network.flare.session import (
     Unsupervised,
     federation_status,
 )
-from fedminmax.network.server.news import Event, LiveRound, Notice
+from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.runs.federation import (

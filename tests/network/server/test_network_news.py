@@ -11,14 +11,13 @@ from fedminmax.config.read import read_config
 from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.network.server.agreement import AGREEMENT_FILE
+from fedminmax.network.server.log import BYTES_OF_LAST_ROUNDS, read_last_rounds
 from fedminmax.network.server.news import (
-    BYTES_OF_LAST_ROUNDS,
     News,
     PlannedJob,
     ProgressReporter,
     news_as_json,
     news_from_json,
-    read_last_rounds,
 )
 from fedminmax.network.server.remote import NOTICE_FILE
 from fedminmax.network.server.run import run_folder, run_plan

@@ -1,5 +1,12 @@
-"""Messages as bytes: they come back bit for bit, and nothing else gets in."""
+"""Messages as bytes: they come back bit for bit, and nothing else gets in.
 
+A step must fit how the losses changed; known curvature makes that a sharper test.
+
+A small group with a large weight: without its own curvature the limit is that of all rows with the
+largest weight.
+"""
+
+import math
 import pickle
 from dataclasses import replace
 
@@ -8,12 +15,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
+from fedminmax.core.bounds import RowLengths, row_limits, safe_learning_rate
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Order, RoundKey, Sums, zero_sums
 from fedminmax.core.models import mlp
 from fedminmax.core.task import trainable_parameters
+from fedminmax.losses import brier_loss
+from fedminmax.methods import FedMinMax
+from fedminmax.methods.shared.expected_reply import Sender
+from fedminmax.network.wire.checks import ReportedLosses, check_losses, check_reply
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import (
     max_message_bytes,
@@ -22,6 +34,7 @@ from fedminmax.network.wire.messages import (
     sums_from_bytes,
     sums_to_bytes,
 )
+from fedminmax.training.simulation import Simulation
 
 GROUPS = 2
 LIKE = torch.zeros(3, dtype=torch.float64)
@@ -156,3 +169,58 @@ def test_an_order_that_is_not_finite_is_refused(bad: float) -> None:
     order = Order(RoundKey(0, 1), torch.full_like(LIKE, bad), LIKE)
     with pytest.raises(RefusedError, match="the server sent a parameters with NaN or infinity"):
         order_from_bytes(order_to_bytes(order), LIKE, "the server")
+
+
+ROWS = (300, 30)
+WEIGHTS = torch.tensor([0.1, 10.0], dtype=torch.float64)
+X = torch.randn(sum(ROWS), 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+GROUP = torch.repeat_interleave(torch.arange(2), torch.tensor(ROWS))
+Y = (X[:, 0] + 2.0 * X[:, 1] * GROUP > 0).long()
+RATE = safe_learning_rate(brier_loss, X, GROUP, linear=True)
+
+
+def told(factor: float, curvature: torch.Tensor | None) -> None:
+    """Two rounds of all rows as one site's, with this factor on the second step."""
+    model = nn.Linear(6, 2).double()
+    federation = Simulation(model, brier_loss, [(X, Y, GROUP)])
+    method = FedMinMax(RATE, 0.1)
+    length = math.sqrt(float((X**2).sum()) + len(X))
+    before, parameters = None, torch.zeros(14, dtype=torch.float64)
+    for number in (1, 2):
+        order = Order(RoundKey(0, number), parameters, WEIGHTS)
+        reply = federation.ask(method, order, [0]).total
+        sender = Sender(
+            0,
+            torch.tensor(ROWS),
+            sites=1,
+            limits=row_limits([model], parameters, brier_loss, 0.0),
+            lengths=RowLengths(length),
+            is_total=True,
+            group_curvature=curvature,
+        )
+        if number == 2:
+            reply = replace(reply, step=reply.step * factor)
+        check_losses(reply, sender, "all")
+        check_reply(method, order, sender, reply, site="all", before=before)
+        before = ReportedLosses(parameters, reply.group_loss)
+        parameters = parameters - reply.step / reply.scale
+
+
+CURVATURE = 2.0 / RATE * torch.tensor(ROWS, dtype=torch.float64)
+
+
+def test_honest_steps_pass_with_and_without_known_curvature() -> None:
+    told(1.0, None)
+    told(1.0, CURVATURE)
+
+
+def test_half_of_the_estimated_curvature_is_still_enough_for_an_honest_step() -> None:
+    """The estimate may be too low by a factor of two, which the limit has on top."""
+    told(1.0, 0.5 * CURVATURE)
+
+
+@pytest.mark.parametrize("factor", [-2.0, -3.0])
+def test_a_reversed_step_is_refused_where_the_curvature_is_known(factor: float) -> None:
+    told(factor, None)
+    with pytest.raises(RefusedError, match="does not fit how its own losses changed"):
+        told(factor, CURVATURE)

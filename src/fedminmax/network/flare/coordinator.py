@@ -35,7 +35,7 @@ from fedminmax.network.flare.session import (
     submitted_at,
     wait_for_sites,
 )
-from fedminmax.network.server.news import Event, LiveRound, Notice
+from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.server.run import Outcome, read_outcome, run_folder
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds

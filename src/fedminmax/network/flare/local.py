@@ -19,7 +19,7 @@ from fedminmax.network.flare.process_tree import end
 from fedminmax.network.flare.processes import OUTPUT_FILE, free_port, start_server, start_site
 from fedminmax.network.flare.server import RUNS_FOLDER
 from fedminmax.network.flare.watchdog import with_watchdog
-from fedminmax.network.server.news import Event
+from fedminmax.network.server.log import Event
 from fedminmax.network.site.journal import KEPT_FOLDER
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import NetworkPlan

@@ -19,7 +19,7 @@ from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.core.workspace import model_with
 from fedminmax.methods.method import AnyMethod, StateT
 from fedminmax.network.server.agreement import Agreement
-from fedminmax.network.server.news import RoundNotes
+from fedminmax.network.server.log import RoundNotes
 from fedminmax.network.server.replies import CheckedSums, ReplyChecker
 from fedminmax.network.server.sites import SentOrder, Sites
 from fedminmax.network.wire.checks import too_large

@@ -22,9 +22,9 @@ from fedminmax.methods.method import lets_sites_keep
 from fedminmax.network.server import disk
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import Agreement
+from fedminmax.network.server.log import read_last_rounds, with_notes
 from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.measure import measure, read_tensors, write_measured, write_tensors
-from fedminmax.network.server.news import read_last_rounds, with_notes
 from fedminmax.network.server.remote import NOTICE_FILE, RemoteFederation, TooFewSitesError
 from fedminmax.network.server.sites import PlainSites, Sites
 from fedminmax.network.wire.plan import NetworkPlan
