@@ -12,7 +12,7 @@ from fedminmax.findings.training import certificate_text, cost_text, verdict_of,
 from fedminmax.methods.catalogue import CARDS
 from tests.runs.run_folders import GROUPS, results
 
-LOGISTIC: dict[str, object] = {
+LOGISTIC: dict[str, Any] = {
     "model": {"kind": "logistic", "hidden": [], "members": 1},
     "loss": "cross_entropy",
 }
@@ -47,6 +47,27 @@ def test_every_printed_bound_is_true() -> None:
 
 
 PROOF = {"upper": 0.5207, "lower": 0.52069, "penalty": 0.001, "ridge": 1e-4}
+
+
+def test_both_claims_of_a_tolerance_are_true_as_printed() -> None:
+    rng = np.random.default_rng(1)
+    claims = re.compile(
+        r"as allowed; no model with at most (\S+) has a mean, penalty included, below (\S+), and "
+        r"this one has at most (\S+) \(optimality gap (\S+)\)"
+    )
+    for kind in ("logistic", "additive") * 50:
+        limit, mean = rng.uniform(0.3, 0.5), rng.uniform(0.2, 0.3)
+        min_mean = mean * (1.0 - 10.0 ** -rng.uniform(2.0, 8.0))
+        near = {"limit": limit, "mean": mean, "min_mean": min_mean, "upper": limit - 1e-9}
+        proof = {"lower": limit / 1.005, "penalty": 0.001, "ridge": 1e-4} | near
+        model = LOGISTIC["model"] | {"kind": kind}
+        found = claims.search(words(proof=proof, model=model))
+        assert found is not None
+        allowed, least, ours, gap = map(float, found.groups())
+        assert allowed <= limit
+        assert least <= min_mean
+        assert ours >= mean
+        assert gap >= (mean - min_mean) / mean
 
 
 def test_a_mixture_with_small_groups_is_not_called_a_group() -> None:

@@ -161,6 +161,39 @@ def test_the_certificate_brackets_the_optimum_of_another_solver(
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("rising", [(BINS,), (-BINS, 0, 2)])
+def test_the_lowest_mean_within_a_tolerance_is_another_solvers(
+    outputs: int, rising: tuple[int, ...]
+) -> None:
+    """The maximum of m and all m + B (r_a - c) is lowest there, if B is above the multiplier."""
+    rows, blocks = rows_of(outputs, 0), blocks_with(*rising)
+    last, scores = trained(federation(rows, outputs, blocks), FedMinMaxFast(tolerance=0.003))
+    proved = last.certificate
+    assert proved is not None
+    assert proved.limit is not None
+    assert proved.mean is not None
+    assert proved.min_mean is not None
+    risks = by_hand(rows, outputs, blocks, torch.nn.functional.one_hot(rows.group, 3).T.double())
+    shares = np.bincount(rows.group.numpy()) / len(rows)
+    keep_share = server_of(last).allowed.keep_share
+    times, limit = 2.0 / keep_share, np.full(3, proved.limit)
+
+    def penalised(point: Vector) -> tuple[Vector, Vector]:
+        values, slopes = risks(point)
+        mean, slope = shares @ values, shares @ slopes
+        above = mean + times * (values - limit)
+        return np.r_[mean, above], np.vstack([slope, slope + times * slopes])
+
+    optimum = lowest_maximum(penalised, np.zeros(len(scores) + 1), steps(blocks))
+    assert 0.0 < keep_share < 1.0
+    assert proved.min_mean <= optimum * (1 + 1e-8)
+    assert optimum <= proved.mean * (1 + 1e-6)
+    assert proved.upper <= proved.limit
+    assert proved.gap <= 1e-4
+    assert (steps(blocks)[:, :-1] @ scores.numpy()).min() >= 0.0
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("keep_share", [0.0, 0.3])
 def test_players_are_groups_sites_or_everybody(outputs: int, keep_share: float) -> None:
     rows, blocks = rows_of(outputs, 4), blocks_with(BINS)

@@ -25,9 +25,9 @@ from fedminmax.methods.defaults import (
     DEFAULT_ROUNDS,
     PRIVATE_ROUNDS,
     default_baseline,
-    default_keep_share,
     default_loss,
     default_ridge,
+    default_trade,
 )
 
 NO_BASELINE = "none"
@@ -268,9 +268,8 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
     if private and "curvature" in card.option_types:
         # Curvature sums cannot keep a privacy guarantee.
         options = {"curvature": "false"} | options
-    keep_share = default_keep_share(card.pace, linear=linear, additive=kind == ADDITIVE)
-    if keep_share and "keep_share" in card.option_types:
-        options = {"keep_share": _text(keep_share)} | options
+    trade = default_trade(options, card.pace, linear=linear, additive=kind == ADDITIVE)
+    options = {key: _text(own) for key, own in trade.items() if key in card.option_types} | options
     if not linear and not private and "linear_start" in card.option_types:
         options = {"linear_start": "true"} | options
     stated = {"method": {}, "model": {}} | dict(file)

@@ -71,6 +71,9 @@ class Certificate:
     the model's penalty m/2 |theta|^2, where groups that are too small to be chosen have their share
     (see ``simplex``). ``penalty`` is that of the returned model. A model whose parameters have
     at most the same norm has at most the same penalty, so its worst risk is at least ``min_risk``.
+
+    If a ``limit`` on the worst risk was given, the model is within it, and no model within it has a
+    mean risk below ``min_mean``; this one has at most ``mean``. Both include the penalty.
     """
 
     upper: float
@@ -78,14 +81,18 @@ class Certificate:
     penalty: float
     ridge: float
     players: Players = "group"
+    limit: float | None = None
+    mean: float | None = None
+    min_mean: float | None = None
 
     def __post_init__(self) -> None:
-        if self.lower > self.upper:
-            raise InputError(
-                f"the proved lower bound {self.lower:.9g} is above the risk {self.upper:.9g} of a "
-                "model that was measured, so some sums were wrong or the rows changed during the "
-                "run; nothing is proved: begin a new run"
-            )
+        for lower, risk in ((self.lower, self.upper), (self.min_mean, self.mean)):
+            if lower is not None and risk is not None and lower > risk:
+                raise InputError(
+                    f"the proved lower bound {lower:.9g} is above the risk {risk:.9g} of a model "
+                    "that was measured, so some sums were wrong or the rows changed during the "
+                    "run; nothing is proved: begin a new run"
+                )
 
     @property
     def is_of_groups(self) -> bool:
@@ -94,8 +101,14 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """Maximum distance from the optimum, as a share of the worst risk with penalty."""
-        return (self.upper - self.lower) / self.upper if self.upper > 0 else 0.0
+        """Maximum distance from the optimum, as a share of the risk with penalty.
+
+        That is the worst risk, or the mean risk if there is a limit on the worst one.
+        """
+        lower, risk = self.lower, self.upper
+        if self.min_mean is not None and self.mean is not None:
+            lower, risk = self.min_mean, self.mean
+        return (risk - lower) / risk if risk > 0 else 0.0
 
     @property
     def risk(self) -> float:
@@ -109,12 +122,10 @@ class Certificate:
 
     def in_units(self, unit: float) -> "Certificate":
         """Return the certificate for losses multiplied by ``unit``."""
-        return replace(
-            self,
-            upper=self.upper * unit,
-            lower=self.lower * unit,
-            penalty=self.penalty * unit,
-        )
+        names = ("upper", "lower", "penalty", "limit", "mean", "min_mean")
+        values = {name: getattr(self, name) for name in names}
+        known = {name: value * unit for name, value in values.items() if value is not None}
+        return replace(self, **known)
 
 
 def check_provable(structure: LinearStructure | None, asked: str = "certify") -> None:

@@ -21,10 +21,10 @@ from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS, checked_share
 from fedminmax.methods.card import Pace, pace_of
 from fedminmax.methods.defaults import (
     DEFAULT_ROUNDS,
-    default_keep_share,
     default_loss,
     default_patience,
     default_ridge,
+    default_trade,
 )
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.look_ahead import DEFAULT_GAP, FedMinMaxFast
@@ -38,6 +38,7 @@ DEFAULT_METHOD_SETTINGS = (
     "adversary_rate",
     "min_weight",
     "keep_share",
+    "tolerance",
 )
 ADVERSARY_RATE = 0.1
 ADDITIVE, LINEAR, NETWORK = KINDS = "additive", "linear", "mlp"
@@ -62,6 +63,9 @@ class TrainingSettings:
         keep_share: every group keeps this part of its share of the rows as weight; 0 is minimax, 1
             would be plain training. None is, with FedMinMaxFast, 0.3 for an additive model and 0.5
             for a network, else 0.
+        tolerance: by how much of the lowest possible worst risk a model's may be above it; among
+            these models, FedMinMaxFast finds the one with the lowest mean. 0 is exact minimax, None
+            is 0. Of this and ``keep_share``, give one at most.
         minimum_group: groups with fewer rows are small.
         small: how small groups are treated: "by_size" weights each by its share of the rows and
             never as the worst group, "merge" combines them into one group, "include" treats them
@@ -104,6 +108,7 @@ class TrainingSettings:
     adversary_rate: float | None = None
     min_weight: float = 0.0
     keep_share: float | None = None
+    tolerance: float | None = None
     minimum_group: int = MINIMUM_GROUP
     small: str = "by_size"
     model: str | None = None
@@ -150,12 +155,13 @@ def check_settings(settings: TrainingSettings) -> None:
     if not isinstance(settings.standardize, (bool, np.bool_)):
         raise InputError(f"standardize = {settings.standardize!r}; give True or False")
     if settings.method is None:
-        if settings.optimality_gap is not None and _asks_for_algorithm_1(settings):
-            raise InputError(
-                f"optimality_gap = {settings.optimality_gap!r} was given with a rate, which is for "
-                "Algorithm 1, and that does not know its distance to the optimum; drop the rate, "
-                "or optimality_gap"
-            )
+        for name in ("optimality_gap", "tolerance"):
+            if getattr(settings, name) is not None and _asks_for_algorithm_1(settings):
+                raise InputError(
+                    f"{name} = {getattr(settings, name)!r} was given with a rate, which is for "
+                    "Algorithm 1, and that does not know its distance to the optimum; drop the "
+                    f"rate, or {name}"
+                )
         return
     checked_method(settings.method)
     defaults = {field.name: field.default for field in fields(settings)}
@@ -233,9 +239,11 @@ def method_of(settings: TrainingSettings) -> AnyMethod[Any]:
         return settings.method
     if not _asks_for_algorithm_1(settings):
         optimality_gap = DEFAULT_GAP if settings.optimality_gap is None else settings.optimality_gap
+        trade = _trade_of(settings)
         return FedMinMaxFast(
             settings.min_weight,
-            keep_share=_keep_share_of(settings),
+            keep_share=trade.get("keep_share", 0.0),
+            tolerance=trade.get("tolerance", 0.0),
             linear_start=kind_of(settings) == NETWORK,
             optimality_gap=optimality_gap,
         )
@@ -245,18 +253,17 @@ def method_of(settings: TrainingSettings) -> AnyMethod[Any]:
         settings.learning_rate,
         adversary,
         min_weight=settings.min_weight,
-        keep_share=_keep_share_of(settings),
+        keep_share=settings.keep_share or 0.0,
         output=Iterate.TAIL_AVERAGE,
     )
 
 
-def _keep_share_of(settings: TrainingSettings) -> float:
-    if settings.keep_share is not None:
-        return settings.keep_share
-    kind = kind_of(settings)
-    return default_keep_share(
-        pace_of_settings(settings), linear=kind != NETWORK, additive=kind == ADDITIVE
-    )
+def _trade_of(settings: TrainingSettings) -> dict[str, float]:
+    """Return how the mean counts beside the worst risk: as given, else by default."""
+    both = {"keep_share": settings.keep_share, "tolerance": settings.tolerance}
+    given = {name: value for name, value in both.items() if value is not None}
+    kind, pace = kind_of(settings), pace_of_settings(settings)
+    return given or default_trade((), pace, linear=kind != NETWORK, additive=kind == ADDITIVE)
 
 
 def _asks_for_algorithm_1(settings: TrainingSettings) -> bool:

@@ -208,11 +208,14 @@ class ProofOfRun(BaseModel, frozen=True):
     penalty: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
     ridge: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
     players: Players = "group"
+    limit: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
+    mean: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
+    min_mean: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
 
     @property
     def certificate(self) -> Certificate:
         """The proof as the solver has it."""
-        return Certificate(self.upper, self.lower, self.penalty, self.ridge, self.players)
+        return Certificate(**self.model_dump())
 
 
 class RiskAfterRound(BaseModel, frozen=True):

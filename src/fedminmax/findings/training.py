@@ -8,7 +8,15 @@ from fedminmax.config.sections import ADDITIVE
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import CONVEX_LOSSES
-from fedminmax.core.text import bounds_text, counted, listed, percent, upper_percent, upper_text
+from fedminmax.core.text import (
+    bounds_text,
+    counted,
+    listed,
+    lower_text,
+    percent,
+    upper_percent,
+    upper_text,
+)
 from fedminmax.findings.convergence import MIN_SHOWN, verdict
 from fedminmax.findings.records import Results, RiskAfterRound
 from fedminmax.findings.text import LOSS_NAMES, PLUS_MINUS, size_text
@@ -18,6 +26,7 @@ CERTIFYING = "fedminmax-fast"
 # A gap below this share of the worst risk cannot matter to anybody.
 HARDLY = 0.001
 NOT_CERTIFIED = "There is no optimality certificate"
+LIMIT_DIGITS = 6
 # Weights that are this close to a reachable mix are reached, or lead to nearly the same model.
 REACHED, NEARLY_REACHED = 1e-6, 0.01
 MAX_WEIGHTS = 4
@@ -48,6 +57,13 @@ def could_be_better(results: Results) -> str:
     size, what = upper_percent(proof.gap), class_of_models(results)
     kept = results.method.options.get("keep_share")
     risk = "mixture of the highest and the mean" if kept else "highest"
+    if proof.limit is not None:
+        highest = upper_percent((proof.upper - proof.lower) / proof.upper)
+        return (
+            f"Hardly. With any parameters, a {what} can lower the highest training risk of a "
+            f"group, penalty included, by at most {highest}, which the tolerance leaves to the "
+            f"others; within the tolerance it can lower the mean by at most {size} (certified)."
+        )
     if proof.gap <= HARDLY:
         return (
             f"No. With any parameters, a {what} can lower the {risk} training risk of a group, "
@@ -70,7 +86,8 @@ def certificate_text(results: Results) -> str | None:
         return (
             f"Certified: no {class_of_models(results)} can bring the "
             f"{_certified_risk(results, proof)} plus its penalty below {lowest}. This model has at "
-            f"most {penalised} (optimality gap {upper_text(proof.gap, 1)}); of that its penalty is "
+            f"most {penalised}{_mean_within_limit(proof)} (optimality gap "
+            f"{upper_text(proof.gap, 1)}); of that its penalty is "
             f"{proof.penalty:.3g}, and no model that is at least as smooth can bring the risk "
             f"itself below {least}.{_beyond_rounding(results, proof)}"
         )
@@ -78,8 +95,20 @@ def certificate_text(results: Results) -> str | None:
         f"Certified: no {results.model.kind} model on these features with a parameter norm no "
         f"larger than this model's can bring the {_certified_risk(results, proof)} below {least}. "
         f"This model has at most {ours}. With the ridge penalty of {proof.ridge:g} this holds for "
-        f"all parameters: none is below {lowest}, and this model has at most {penalised} "
-        f"(optimality gap {upper_text(proof.gap, 1)}).{_beyond_rounding(results, proof)}"
+        f"all parameters: none is below {lowest}, and this model has at most {penalised}"
+        f"{_mean_within_limit(proof)} (optimality gap {upper_text(proof.gap, 1)})."
+        f"{_beyond_rounding(results, proof)}"
+    )
+
+
+def _mean_within_limit(proof: Certificate) -> str:
+    """Add the second claim, of a model with a tolerance: its mean risk, penalty included."""
+    if proof.limit is None or proof.mean is None or proof.min_mean is None:
+        return ""
+    least, ours = bounds_text(proof.min_mean, proof.mean)
+    return (
+        f", as allowed; no model with at most {lower_text(proof.limit, LIMIT_DIGITS)} has a mean, "
+        f"penalty included, below {least}, and this one has at most {ours}"
     )
 
 

@@ -29,6 +29,7 @@ SAFE_RATE = {"learning_rate": "ours: as large as is safe for the rows (networks:
 ADVERSARY = {"adversary_rate": PAPADAKI}
 LOCAL = {"epochs": PAPADAKI, "batch_size": PAPADAKI}
 KEEP = {"keep_share": "none; on tables ours: additive models 0.3, networks 0.5"}
+NEAR = {"tolerance": "none: exact minimax"}
 FLOOR = KEEP | {"min_weight": "Papadaki et al. 2021, Algorithm 1 (no floor)"}
 AUTHORS = "the authors' code"
 START = {"start": "Papadaki et al. 2021 (lambda^0 = n_k / n)"}

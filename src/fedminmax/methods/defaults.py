@@ -6,6 +6,8 @@ by the same server, and train additive and linear models with a loss and a ridge
 prove how low the worst group's risk can be (see ``core.certificate``).
 """
 
+from collections.abc import Container
+
 from fedminmax.methods.card import Pace
 
 DEFAULT_METHOD = "fedminmax-fast"
@@ -67,14 +69,18 @@ def default_ridge(pace: Pace, loss: str, *, linear: bool, additive: bool = False
     return RIDGES[loss] if linear and pace is Pace.LOOK_AHEAD else 0.0
 
 
-def default_keep_share(pace: Pace, *, linear: bool, additive: bool = False) -> float:
-    """Return which part of its natural share every group keeps as weight.
+def default_trade(
+    given: Container[str], pace: Pace, *, linear: bool, additive: bool = False
+) -> dict[str, float]:
+    """Return by which option the mean counts beside the worst risk; none if one of both is given.
 
-    >>> default_keep_share(Pace.LOOK_AHEAD, linear=False)
-    0.5
+    >>> default_trade((), Pace.LOOK_AHEAD, linear=False)
+    {'keep_share': 0.5}
+    >>> default_trade(["tolerance"], Pace.LOOK_AHEAD, linear=False)
+    {}
     """
-    if pace is not Pace.LOOK_AHEAD:
-        return 0.0
+    if pace is not Pace.LOOK_AHEAD or "keep_share" in given or "tolerance" in given:
+        return {}
     if additive:
-        return KEEP_SHARE_FOR_ADDITIVE
-    return 0.0 if linear else KEEP_SHARE_FOR_NETWORKS
+        return {"keep_share": KEEP_SHARE_FOR_ADDITIVE}
+    return {} if linear else {"keep_share": KEEP_SHARE_FOR_NETWORKS}

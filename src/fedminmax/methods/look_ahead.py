@@ -31,13 +31,23 @@ from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import NO_STATISTICS, Census, Order, Reveals, RoundKey, Sums, zero_sums
 from fedminmax.core.noise import Unit
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import FLOOR, GAP, KEEP, LOOK_AHEAD, MethodCard, Over, Pace, Weights
+from fedminmax.methods.card import (
+    FLOOR,
+    GAP,
+    KEEP,
+    LOOK_AHEAD,
+    NEAR,
+    MethodCard,
+    Over,
+    Pace,
+    Weights,
+)
 from fedminmax.methods.method import JudgingState, SiteData
 from fedminmax.methods.shared.checks import (
-    check_keep_share,
     check_not_negative,
     check_positive,
     check_share,
+    check_trade,
 )
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
@@ -46,18 +56,14 @@ from fedminmax.methods.shared.expected_reply import (
     curvature_limits,
     layout_of,
 )
-from fedminmax.methods.shared.first_order_server import after_first_order_round
 from fedminmax.methods.shared.frontier_server import (
     FrontierState,
-    after_frontier_round,
     start_frontier,
 )
 from fedminmax.methods.shared.network_state import (
     WANTS_LINEAR,
     NetworkState,
-    after_network_round,
 )
-from fedminmax.methods.shared.noisy_server import NoisyState, after_noisy_round
 from fedminmax.methods.shared.players_state import (
     LookAheadState,
     PlayersState,
@@ -65,9 +71,8 @@ from fedminmax.methods.shared.players_state import (
     server_of,
 )
 from fedminmax.methods.shared.replies import NO_WEIGHTS, RiskSums, shares_within_floor, sum_by_group
-from fedminmax.methods.shared.second_order_server import after_second_order_round
-from fedminmax.methods.shared.second_order_state import SecondOrderState, second_order_fits
-from fedminmax.methods.shared.start_server import start_server
+from fedminmax.methods.shared.second_order_state import second_order_fits
+from fedminmax.methods.shared.start_server import after_round, start_server
 
 # When to stop: the possible relative improvement of the worst risk.
 DEFAULT_GAP = 1e-4
@@ -103,7 +108,7 @@ class LookAhead:
         check_not_negative(self.name, optimality_gap=self.optimality_gap)
         check_positive(self.name, learning_rate=self.learning_rate)
         check_share(self.name, **{"1 - momentum": 1.0 - self.momentum})
-        check_keep_share(self.name, getattr(self, "keep_share", 0.0))
+        check_trade(self.name, *(getattr(self, name, 0.0) for name in ("keep_share", "tolerance")))
 
     @property
     def by_group(self) -> bool:
@@ -231,6 +236,7 @@ class LookAhead:
             linear=linear,
             linear_start=shape,
             keep_share=getattr(self, "keep_share", 0.0),
+            tolerance=getattr(self, "tolerance", 0.0),
             rate=self.learning_rate,
         )
 
@@ -238,15 +244,7 @@ class LookAhead:
         self, state: LookAheadState, reported: RiskSums, min_weight: float = 0.0
     ) -> LookAheadState:
         """Return the state after a round's sums; ``min_weight`` is that of a player."""
-        if isinstance(state, SecondOrderState):
-            return after_second_order_round(state, reported, min_weight)
-        if isinstance(state, FrontierState):
-            return after_frontier_round(state, reported, self.optimality_gap)
-        if isinstance(state, NoisyState):
-            return after_noisy_round(state, reported, min_weight)
-        if isinstance(state, NetworkState):
-            return after_network_round(state, reported, min_weight, self.momentum)
-        return after_first_order_round(state, reported, min_weight, self.momentum)
+        return after_round(state, reported, min_weight, self.momentum, self.optimality_gap)
 
 
 @MethodCard(
@@ -258,7 +256,11 @@ class LookAhead:
     minimax=True,
     weights=Weights.GROUPS,
     absent_keep_weight=False,
-    sources=FLOOR | LOOK_AHEAD | GAP | {"frontier": "ours: more models, in up to 15 more rounds"},
+    sources=FLOOR
+    | LOOK_AHEAD
+    | NEAR
+    | GAP
+    | {"frontier": "ours: more models, in up to 15 more rounds"},
     private_units=(Unit.ROW, Unit.SITE),
 )
 @dataclass(frozen=True)
@@ -272,12 +274,15 @@ class FedMinMaxFast(LookAhead):
             worst one (see ``simplex.FixedShares``).
         frontier: find the models between the plain and the minimax model, too; that of this
             ``keep_share`` is returned (see ``frontier_server``).
+        tolerance: the worst risk may be above the lowest possible by this share of it; of these
+            models, the one with the lowest mean is sought. It needs second derivatives.
     """
 
     min_weight: float = 0.0
     _: KW_ONLY
     keep_share: float = 0.0
     frontier: bool = False
+    tolerance: float = 0.0
     name: str = "FedMinMaxFast"
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
     over: ClassVar[Over] = Over.GROUPS
@@ -315,14 +320,15 @@ class FedMinMaxFast(LookAhead):
     minimax=True,
     weights=Weights.SITES,
     absent_keep_weight=False,
-    sources=LOOK_AHEAD | KEEP | GAP,
+    sources=LOOK_AHEAD | KEEP | NEAR | GAP,
 )
 @dataclass(frozen=True)
 class AFLFast(LookAhead):
-    """Minimax over sites: see ``LookAhead``; ``keep_share`` as in ``FedMinMaxFast``."""
+    """Minimax over sites: see ``LookAhead``; other options as in ``FedMinMaxFast``."""
 
     _: KW_ONLY
     keep_share: float = 0.0
+    tolerance: float = 0.0
     name: str = "AFLFast"
     reveals: Reveals = field(default=Reveals.OWN_VECTOR, init=False)
     over: ClassVar[Over] = Over.SITES

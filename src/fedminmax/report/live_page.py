@@ -178,6 +178,8 @@ def _gap(live: LiveRun, model: LiveModel) -> list[Fact]:
             f"certified: no model of this kind brings the worst {proof.players}'s training risk, "
             f"penalty included, below {lower}; now at most {upper}"
         )
+        if proof.limit is not None:
+            detail += ", as the tolerance allows; the gap is that of the mean risk"
         if live.small_groups:
             detail += " (with the groups that are too small to be trained for at their share)"
         return [Fact("Optimality gap", None, upper_percent(proof.gap), detail)]

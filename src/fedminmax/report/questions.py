@@ -95,9 +95,10 @@ def _from_results(run: Run) -> Iterator[str]:
             "than on test records, so more records of the same kind would hardly help."
         )
     elif results.proof is not None and results.proof.certificate.gap <= HARDLY:
-        kind = results.model.kind
+        kind, limit = results.model.kind, results.proof.limit
+        lower = "lower" if limit is None else "clearly lower"
         yield (
-            f"{other}: no {kind} model on these features has a lower highest risk in training."
+            f"{other}: no {kind} model on these features has a {lower} highest risk in training."
             f"{_not_protected(run, name)}"
         )
 

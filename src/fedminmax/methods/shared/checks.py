@@ -102,3 +102,18 @@ def check_keep_share(method: str, keep_share: float) -> None:
             f"{method}: keep_share = {format_value(keep_share)}; give a number from 0 (weights may "
             "be 0) to below 1 (every record has nearly the same weight)"
         )
+
+
+def check_trade(method: str, keep_share: float, tolerance: float) -> None:
+    """Refuse a tolerance that is no share, or both forms of trading the worst risk for the mean."""
+    check_keep_share(method, keep_share)
+    if not (is_finite(tolerance) and 0.0 <= tolerance < 1.0):
+        raise InputError(
+            f"{method}: tolerance = {format_value(tolerance)}; give a share of the lowest possible "
+            "worst risk, from 0 (exact minimax) to below 1, such as 0.005"
+        )
+    if tolerance and keep_share:
+        raise InputError(
+            f"{method}: tolerance = {tolerance:g} and keep_share = {keep_share:g} both trade the "
+            "worst risk for the mean; give one of them, and 0 for the other"
+        )

@@ -175,7 +175,12 @@ def start_frontier(
     groups = len(fixed.shares)
     rows = torch.zeros(0, groups, dtype=torch.float64)
     return FrontierState(
-        replace(server, fixed=fixed, weights=fixed.shares),
+        replace(
+            server,
+            fixed=fixed,
+            weights=fixed.shares,
+            allowed=replace(server.allowed, tolerance=0.0),
+        ),
         torch.tensor(points, dtype=torch.float64),
         server.parameters.new_zeros(0, len(server.parameters)),
         rows,

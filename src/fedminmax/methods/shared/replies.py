@@ -20,7 +20,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedminmax.core.messages import NOT_ROUNDED, Census, Order, SumRounding, Sums, zero_sums
+from fedminmax.core.messages import (
+    NOT_ROUNDED,
+    Census,
+    Order,
+    SumRounding,
+    Sums,
+    zero_sums,
+)
 from fedminmax.core.one_step import losses_of
 from fedminmax.core.randomness import Purpose, torch_stream
 from fedminmax.core.solvers.simplex import FixedShares, project_on_simplex

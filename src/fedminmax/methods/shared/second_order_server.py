@@ -11,6 +11,9 @@ quadratic model is exact: one round of sums is the whole problem.
 Effects of an additive model that may only go up are linear inequalities, which every candidate
 keeps to (see ``core.solvers.cone``).
 
+With a tolerance, a second phase follows: the lowest mean risk among models whose worst risk is
+within the tolerance of the lowest possible (see ``second_order_step``).
+
 With cross-entropy or squared error and a ridge, the sums also prove a lower bound (see
 ``core.certificate``).
 
@@ -34,7 +37,6 @@ import math
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from fedminmax.core.certificate import (
     Measured,
@@ -42,26 +44,28 @@ from fedminmax.core.certificate import (
     check_same_rows,
     cone_of,
     errors_at,
-    errors_of_quadratics,
     lower_bound,
     masked_errors,
     steepest_change,
     tangents_at,
 )
-from fedminmax.core.solvers.centring import centre_of, centred, from_centred, to_centred
-from fedminmax.core.solvers.cone import lowest_in_cone, minimise_max_in_cone
-from fedminmax.core.solvers.max_of_quadratics import (
-    LowestPoint,
-    Quadratics,
-    highest_mix,
-    lowest_mix,
-    minimise_max,
-    minimise_max_exactly,
+from fedminmax.core.solvers.centring import centre_of
+from fedminmax.methods.shared.near_minimax import (
+    NEAR,
+    begun,
+    merit,
+    with_allowed,
+    with_mean_bound,
+    worst_risk,
 )
 from fedminmax.methods.shared.replies import MAX_REPEATS, RiskSums
-from fedminmax.methods.shared.second_order_state import (
-    FIRST_DAMPING,
-    SecondOrderState,
+from fedminmax.methods.shared.second_order_state import FIRST_DAMPING, SecondOrderState
+from fedminmax.methods.shared.second_order_step import (
+    DAMPING_FACTOR,
+    MAX_DAMPING,
+    mixed,
+    quadratics,
+    step_ahead,
 )
 from fedminmax.methods.shared.trial import Trial, new_trial
 
@@ -70,11 +74,8 @@ GOOD_SHARE, MIN_SHARE = 0.5, 0.1
 # The curvature of coded records is asked for again if a step gained less than this share of the
 # predicted decrease, or weights differ by more than this from those that it was taken with.
 ACCURATE_SHARE, MAX_CHANGE_OF_WEIGHTS = 0.9, 0.1
-MIN_DAMPING, MAX_DAMPING = 1e-12, 1e12
-DAMPING_FACTOR = 10.0
+MIN_DAMPING = 1e-12
 MAX_TANGENT_ROUNDS = 3
-# Added to each curvature, relative to its column, which may have any unit.
-MIN_CURVATURE = 1e-12
 # Smaller gains, relative to the risk before the step, are rounding.
 UNSEEN = 1e-13
 # Residuals of a perfect fit, in units of the last place of targets.
@@ -86,13 +87,24 @@ FAR_OFF = 1.5
 def after_second_order_round(
     state: SecondOrderState, reported: RiskSums, min_weight: float
 ) -> SecondOrderState:
-    """Keep the candidate if the worst risk fell as predicted; then choose the next one."""
+    """Keep the candidate if the objective fell as predicted; then choose the next one."""
+    after = _after_round(state, reported, min_weight)
+    if after.allowed.tolerance and not after.allowed.is_sought:
+        after = _second_phase(after, min_weight)
+    # A certificate refuses bounds that contradict each other.
+    _ = after.certificate
+    return after
+
+
+def _after_round(
+    state: SecondOrderState, reported: RiskSums, min_weight: float
+) -> SecondOrderState:
     if not torch.equal(reported.counts, state.counts):
         return _after_incomplete_round(state, reported, min_weight)
     tried = _with_sums(state, reported)
     _check_same_rows(state, tried)
     tried = _with_bounds(tried, min_weight)
-    before, now = _worst(state, state.risks, min_weight), _worst(state, tried.risks, min_weight)
+    before, now = (merit(state, own.risks, min_weight) for own in (state, tried))
     first, was_exact = state.rounds == 0, state.is_exact
     if was_exact and now >= before:
         state = replace(
@@ -101,20 +113,19 @@ def after_second_order_round(
     else:
         # After an incomplete round, the next absence is no reason to send a candidate again.
         repeats = 0 if was_exact or first else MAX_REPEATS
-        state = replace(tried, best=state.parameters, answer=now, repeats=repeats, left=math.inf)
+        answer = worst_risk(state, tried.risks, min_weight)
+        state = replace(tried, best=state.parameters, answer=answer, repeats=repeats, left=math.inf)
+        state = with_allowed(state, state.best, state.risks, min_weight)
     if first:
         return _after_first_round(state, now, min_weight)
     gain = (before - now) / max(state.promised, 1e-300) if was_exact else MIN_SHARE
-    after = _look_ahead(state, gain, min_weight)
-    # A certificate refuses bounds that contradict each other.
-    _ = after.certificate
-    return after
+    return _look_ahead(state, gain, min_weight)
 
 
 def retargeted(state: SecondOrderState, keep_share: float) -> SecondOrderState:
     """Return the state with another objective; what is known of the players serves it as well."""
     fixed, chosen = replace(state.fixed, keep_share=keep_share), state.fixed.chosen(state.weights)
-    chosen, answer = chosen.clamp(min=0.0), highest_mix(fixed.mix(state.risks), 0.0)
+    chosen, answer = chosen.clamp(min=0.0), float(fixed.mix(state.risks).max())
     state = replace(
         state,
         fixed=fixed,
@@ -141,11 +152,15 @@ def _after_incomplete_round(
     state: SecondOrderState, reported: RiskSums, min_weight: float
 ) -> SecondOrderState:
     """Send the candidate again; if sites stay away, keep it and average the quadratics."""
-    if state.is_exact and state.repeats < MAX_REPEATS:
+    # The second phase is about one risk within a limit: it waits until all sites are back.
+    if state.is_exact and (state.repeats < MAX_REPEATS or state.allowed.is_sought):
         return replace(state, repeats=state.repeats + 1, rounds=state.rounds + 1)
     tried = _averaged(state, reported)
     tried = replace(tried, trial=_tried_out(state, tried, reported))
-    before, now = _worst(state, state.risks, min_weight), _worst(state, tried.risks, min_weight)
+    before, now = (
+        worst_risk(state, state.risks, min_weight),
+        worst_risk(state, tried.risks, min_weight),
+    )
     kept = replace(tried, best=state.parameters, answer=math.inf, left=math.inf)
     if state.rounds == 0:
         return _after_first_round(kept, now, min_weight)
@@ -173,16 +188,11 @@ def _tried_out(state: SecondOrderState, tried: SecondOrderState, reported: RiskS
         trial = new_trial(state.best, len(risks), float(risks[state.fixed.included].max()))
     elif state.structure.is_quadratic:
         point, now = (state.structure.to_free(own) for own in (trial.kept, tried.parameters))
-        risks = _quadratics(tried).moved(point - now).values
+        risks = quadratics(tried).moved(point - now).values
         risks = risks - 0.5 * state.structure.ridge * point @ point
         trial = replace(trial, risk=float(risks[state.fixed.included].max()))
     number = state.rounds + 1
     return trial.with_round(number, state.parameters, reported.losses, reported.counts)
-
-
-def _worst(state: SecondOrderState, risks: Tensor, min_weight: float) -> float:
-    """Return the adversary's maximum over these risks."""
-    return highest_mix(state.fixed.mix(risks), state.fixed.floor(min_weight))
 
 
 def _with_sums(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
@@ -194,7 +204,7 @@ def _with_sums(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
     risks, slopes, curvature = (known.clone() for known in before)
     risks[seen] = reported.losses[seen] / rows + 0.5 * ridge * point @ point
     slopes[seen] = structure.to_free(reported.gradients[seen]) / rows[:, None] + ridge * point
-    curved = state.curved
+    curved, first = state.curved, structure.coded and not bool(state.curved.any())
     if structure.coded and reported.curvature.shape[1]:
         curvature = reported.curvature / (state.curvature_weights @ reported.counts.double())
         curved = state.weights
@@ -211,6 +221,7 @@ def _with_sums(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
         slopes=slopes,
         curvature=curvature,
         curved=curved,
+        natural_curvature=curvature if first else state.natural_curvature,
         size=replace(
             state.size, masked=masked_errors(structure, reported.rounding, reported.counts)
         ),
@@ -226,7 +237,7 @@ def _averaged(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
     """
     structure, known = state.structure, (state.seen > 0).double()
     step = structure.to_free(state.parameters) - structure.to_free(state.best)
-    earlier = _quadratics(state).moved(step)
+    earlier = quadratics(state).moved(step)
     now = _with_sums(state, reported)
     seen = now.seen + torch.where(reported.counts == state.counts, 0.0, state.seen)
     share = now.seen / seen.clamp(min=1.0)
@@ -245,9 +256,9 @@ def _averaged(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
 
 def _with_bounds(tried: SecondOrderState, min_weight: float) -> SecondOrderState:
     """Add the bounds that a round with all rows proves."""
-    upper = min(tried.upper, _worst(tried, tried.risks, min_weight))
+    upper = min(tried.upper, worst_risk(tried, tried.risks, min_weight))
     tried = replace(tried, upper=upper)
-    if not _proves(tried):
+    if not tried.proves:
         return tried
     point = tried.structure.to_free(tried.parameters)
     worst = float(tried.risks.max())
@@ -260,7 +271,7 @@ def _with_bounds(tried: SecondOrderState, min_weight: float) -> SecondOrderState
 
 def _check_same_rows(state: SecondOrderState, tried: SecondOrderState) -> None:
     """Refuse sums that contradict those of earlier rounds: their rows are not the same."""
-    if not _proves(state) or not state.is_exact:
+    if not state.proves or not state.is_exact:
         return
     structure, mix = state.structure, state.fixed.mix
     points = (structure.to_free(own) for own in (state.best, tried.parameters))
@@ -276,11 +287,6 @@ def _check_same_rows(state: SecondOrderState, tried: SecondOrderState) -> None:
     steepest = steepest_change(structure, state.size)
     masked = max(state.size.masked, tried.size.masked, key=lambda own: own.slope)
     check_same_rows(before, now, cuts, steepest=steepest, masked=masked)
-
-
-def _proves(state: SecondOrderState) -> bool:
-    structure = state.structure
-    return structure.ridge > 0 and structure.is_convex and math.isfinite(state.size.length)
 
 
 def _with_tangents(state: SecondOrderState, new: Tangents, min_weight: float) -> SecondOrderState:
@@ -299,123 +305,66 @@ def _with_lower(state: SecondOrderState, min_weight: float) -> SecondOrderState:
     return replace(state, lower=max(state.lower, bound, 0.0))
 
 
-def _quadratics(state: SecondOrderState) -> Quadratics:
-    """Return the players' risks as functions of the step from the best model."""
-    curvatures = state.structure.free_curvature(state.curvature)
-    curvatures.diagonal(dim1=1, dim2=2).add_(state.structure.ridge)
-    return Quadratics(state.risks, state.slopes, curvatures)
-
-
 def _look_ahead(state: SecondOrderState, gain: float, min_weight: float) -> SecondOrderState:
     """Choose the next candidate from the best model, in a trust region adapted to the gain."""
     factor = (
         1.0 / DAMPING_FACTOR if gain >= GOOD_SHARE else 1.0 if gain >= MIN_SHARE else DAMPING_FACTOR
     )
     damping = min(max(state.damping * factor, MIN_DAMPING), MAX_DAMPING)
-    structure = state.structure
-    plain = _quadratics(state)
-    own = centred(structure, plain, state.centre)
-    diagonals = own.curvatures.diagonal(dim1=1, dim2=2)
-    scale = torch.maximum(state.scale, (state.weights[:, None] * diagonals).sum(dim=0))
-    functions = _mixed(state, own)
-    chosen, floor = state.fixed.chosen(state.weights), state.fixed.floor(min_weight)
-    least = MIN_CURVATURE * _positive(diagonals.amax(dim=0))
-    if structure.is_quadratic:
-        lowest = minimise_max_exactly(functions, least, chosen, floor)
-    else:
-        lowest = _lowest(state, functions, damping * scale + least, floor)
-    least_value = max(state.lower, 0.0) if state.is_exact else 0.0
-    while lowest.value < least_value and damping < MAX_DAMPING and not structure.is_quadratic:
-        # No model is that good: the prediction is beyond the range of the quadratics.
-        damping *= DAMPING_FACTOR
-        lowest = _lowest(state, functions, damping * scale + least, floor)
-    worst = _worst(state, state.risks, min_weight)
-    step = from_centred(structure, lowest.step, state.centre)
-    weights = state.fixed.weights(lowest.weights)
+    ahead, structure = step_ahead(state, damping, min_weight), state.structure
+    weights, near = ahead.game.weights(ahead.chosen), state.allowed
+    near = replace(near, keep_share=ahead.game.keep_share) if near.is_sought else near
+    state = replace(state, allowed=near)
+    now = merit(state, state.risks, min_weight)
     state = replace(
         state,
-        parameters=structure.from_free(structure.to_free(state.best) + step).to(state.best),
+        parameters=structure.from_free(structure.to_free(state.best) + ahead.step).to(state.best),
         weights=weights,
         wants_curvature=gain < ACCURATE_SHARE
         or float((weights - state.curved).abs().sum()) > MAX_CHANGE_OF_WEIGHTS,
-        scale=scale,
-        damping=damping,
-        promised=worst - lowest.value,
+        scale=ahead.scale,
+        damping=ahead.damping,
+        promised=now - ahead.value,
         # A candidate that failed changes nothing about what other weights proved of the best.
-        left=min(state.left, worst - _least_value(state, functions, least, lowest, floor)),
+        left=min(state.left, (near.mean if near.is_sought else now) - ahead.least),
     )
-    if not structure.is_quadratic or not state.is_exact:
-        return state
-    step = structure.to_free(state.parameters) - structure.to_free(state.best)
-    there = functions.moved(to_centred(structure, step, state.centre))
-    lower = lowest_mix(there, least, lowest.weights)
-    return _with_known(state, plain, lower, min_weight)
+    if structure.is_quadratic and state.is_exact:
+        state = _with_known(state, ahead.least, min_weight)
+    return with_mean_bound(state, ahead.game, min_weight) if near.is_sought else state
 
 
-def _lowest(
-    state: SecondOrderState, functions: Quadratics, damping: Tensor, floor: float
-) -> LowestPoint:
-    """Minimise the maximum over the steps that the model may take."""
-    structure = state.structure
-    if not structure.has_cone:
-        return minimise_max(functions, damping, state.fixed.chosen(state.weights), floor)
-    point = structure.to_free(state.best)
-    return minimise_max_in_cone(functions, damping, point, structure.cone, floor)
-
-
-def _least_value(
-    state: SecondOrderState, functions: Quadratics, least: Tensor, lowest: LowestPoint, floor: float
-) -> float:
-    """Return a value that no such step brings the maximum below."""
-    structure = state.structure
-    if not structure.has_cone:
-        return lowest_mix(functions, least, lowest.weights)
-    return lowest_in_cone(functions, least, structure.to_free(state.best), structure.cone, floor)
-
-
-def _mixed(state: SecondOrderState, own: Quadratics) -> Quadratics:
-    """Return the functions that the adversary chooses from, given the players' own."""
-    mix = state.fixed.mix
-    # The weights of a mixture add up to 1, so a curvature that all share stays the same.
-    curvatures = own.curvatures if state.structure.coded else mix(own.curvatures)
-    return Quadratics(mix(own.values), mix(own.slopes), curvatures)
-
-
-def _positive(widest: Tensor) -> Tensor:
-    """Return the largest curvature of each parameter; that of all where nothing bends."""
-    most = float(widest.max())
-    return torch.where(widest > 0, widest, most if most > 0 else 1.0)
-
-
-def _with_known(
-    state: SecondOrderState, plain: Quadratics, lower: float, min_weight: float
-) -> SecondOrderState:
+def _with_known(state: SecondOrderState, lower: float, min_weight: float) -> SecondOrderState:
     """Add what quadratic risks determine about the next model before it is evaluated.
 
     Its distance from ``lower``, which no model is below, is due to rounding or to a step that the
     solver missed.
     """
     best, point = (state.structure.to_free(own) for own in (state.best, state.parameters))
-    step, functions = point - best, _mixed(state, plain)
-    there = plain.moved(step)
-    answer = _worst(state, there.values, min_weight)
+    step, plain = point - best, quadratics(state)
+    functions, there = mixed(state, state.fixed, plain), plain.moved(step)
+    answer = worst_risk(state, there.values, min_weight)
+    state = with_allowed(state, state.parameters, there.values, min_weight)
     # A gain too small to be seen beside the numbers that were added is an uncertainty, and not 0.
     # With residuals as small as rounding errors of the targets, there is nothing left to gain.
     added = float((functions.curvatures.abs() @ step.abs() @ step.abs()).max())
-    unseen = UNSEEN * max(_worst(state, state.risks, min_weight), added)
+    unseen = UNSEEN * max(worst_risk(state, state.risks, min_weight), added)
     digits = FIT_DIGITS * torch.finfo(state.parameters.dtype).eps
     targets = float(functions.moved(-best).values.abs().max())
-    left = 0.0 if answer <= digits**2 * targets else max(answer - lower, unseen)
+    risk = state.allowed.mean if state.allowed.is_sought else answer
+    left = 0.0 if risk <= digits**2 * targets else max(risk - lower, unseen)
     state = replace(state, answer=answer, upper=min(state.upper, answer), left=left)
-    if not _proves(state):
+    if not state.proves:
         return state
-    worst = float(plain.values.max())
-    errors = errors_of_quadratics(
-        errors_at(state.structure, state.size, float(best.norm()), worst),
-        state.size,
-        float(step.norm()),
-        len(step),
-    )
-    ridge = state.structure.ridge
+    ridge, errors = state.structure.ridge, state.error_at(point)
     new = tangents_at(point, there.values, there.slopes, ridge=ridge, errors=errors)
     return _with_tangents(state, new, min_weight)
+
+
+def _second_phase(state: SecondOrderState, min_weight: float) -> SecondOrderState:
+    """Look for the lowest mean once the worst risk is close enough to its minimum."""
+    left = state.possible_gain
+    if left is None or left > NEAR * state.allowed.tolerance:
+        return state
+    best, point = (state.structure.to_free(own) for own in (state.best, state.selected[0]))
+    risks = quadratics(state).moved(point - best).values
+    return _look_ahead(begun(state, risks, min_weight), MIN_SHARE, min_weight)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedminmax.core.certificate import (
     Certificate,
+    Errors,
     RowSize,
     Tangents,
     errors_at,
@@ -29,6 +30,36 @@ NOTHING_LEFT = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
+class Allowed:
+    """The models whose worst risk is at most a limit, and the one of lowest mean among those known.
+
+    Attributes:
+        tolerance: by how much of its minimum the worst risk may be above it; 0 is exact minimax.
+        limit: c; infinite until the second phase begins.
+        target: what candidates aim at. With ``margin``, it is below the limit by so little that the
+            mean hardly changes, and by enough to keep candidates within the limit.
+        keep_share: k, with which the last candidate was found (see ``second_order_step``).
+        model: the model, with its ``worst`` and ``mean`` risk, rounded up, penalty included.
+        lower: no model within the limit has a lower mean.
+    """
+
+    model: Tensor
+    tolerance: float
+    limit: float = math.inf
+    target: float = math.inf
+    margin: float = 0.0
+    keep_share: float = 0.0
+    worst: float = math.inf
+    mean: float = math.inf
+    lower: float = -math.inf
+
+    @property
+    def is_sought(self) -> bool:
+        """Whether the second phase has begun."""
+        return math.isfinite(self.limit)
+
+
+@dataclass(frozen=True, eq=False)
 class SecondOrderState:
     """The next candidate, the best model so far with what is known there, and the bounds.
 
@@ -43,7 +74,10 @@ class SecondOrderState:
     behind each player's risk, weighted by round, and ``repeats`` is how often in a row the
     candidate was sent again. ``trial`` decides whether candidates are returned while sites are
     missing. ``size`` determines rounding errors. ``curved`` are the weights of the one curvature of
-    coded records, and ``wants_curvature`` says whether the next round's is needed.
+    coded records, and ``wants_curvature`` says whether the next round's is needed;
+    ``natural_curvature`` is the first one, of the natural shares.
+
+    In the second phase, ``promised`` and ``left`` are about the merit and the mean of ``allowed``.
     """
 
     parameters: Tensor
@@ -71,12 +105,20 @@ class SecondOrderState:
     rounds: int
     trial: Trial
     curved: Tensor
+    natural_curvature: Tensor
+    allowed: Allowed
     wants_curvature: bool = True
 
     @property
     def is_exact(self) -> bool:
         """Whether the risks are those of the best model on all rows."""
         return math.isfinite(self.answer)
+
+    @property
+    def proves(self) -> bool:
+        """Whether sums over all rows prove bounds."""
+        convex = self.structure.ridge > 0 and self.structure.is_convex
+        return convex and math.isfinite(self.size.length)
 
     @property
     def curvature_weights(self) -> Tensor:
@@ -93,16 +135,26 @@ class SecondOrderState:
         """What is proved about the selected model; None if nothing is."""
         if not math.isfinite(self.lower) or not self.is_exact:
             return None
-        best, answer = (self.structure.to_free(own) for own in (self.best, self.selected[0]))
-        errors = errors_of_quadratics(
-            errors_at(self.structure, self.size, float(best.norm()), float(self.risks.max())),
-            self.size,
-            float((answer - best).norm()),
-            len(answer),
-        )
-        ridge = self.structure.ridge
+        ridge, answer = self.structure.ridge, self.structure.to_free(self.selected[0])
         penalty = 0.5 * ridge * float(answer @ answer)
-        return Certificate(self.answer + errors.value, self.lower, penalty, ridge)
+        near = self.allowed
+        if near.is_sought:
+            return Certificate(
+                near.worst,
+                self.lower,
+                penalty,
+                ridge,
+                limit=near.limit,
+                mean=near.mean,
+                min_mean=max(near.lower, 0.0),
+            )
+        return Certificate(self.answer + self.error_at(answer).value, self.lower, penalty, ridge)
+
+    def error_at(self, point: Tensor) -> Errors:
+        """Return how far off risks are there, as the sums at the best model have them."""
+        best = self.structure.to_free(self.best)
+        at_best = errors_at(self.structure, self.size, float(best.norm()), float(self.risks.max()))
+        return errors_of_quadratics(at_best, self.size, float((point - best).norm()), len(point))
 
     def worst_of(self, total: Sums) -> float:
         """Return the adversary's maximum over the risks of the next candidate, rounded up.
@@ -118,6 +170,12 @@ class SecondOrderState:
 
     @property
     def remaining(self) -> float | None:
+        """The possible relative gain; None while the second phase is still to come."""
+        waits = self.allowed.tolerance > 0 and not self.allowed.is_sought
+        return None if waits else self.possible_gain
+
+    @property
+    def possible_gain(self) -> float | None:
         """The certificate's gap; else a large multiple of the gain that the quadratics leave.
 
         That gain is not a proof. But if it is tiny, the certificate's gap is due to the bounds on
@@ -125,7 +183,8 @@ class SecondOrderState:
         """
         if self.rounds == 0 or not self.is_exact:
             return None
-        share = max(self.left, 0.0) / max(self.answer, 1e-300)
+        risk = self.allowed.mean if self.allowed.is_sought else self.answer
+        share = max(self.left, 0.0) / max(risk, 1e-300)
         predicted = share * (1.0 if self.structure.is_quadratic else PREDICTION_FACTOR)
         proved = self.certificate
         if proved is None:
@@ -136,11 +195,14 @@ class SecondOrderState:
     def selected(self) -> Tensor:
         """The model with the lowest worst risk; for squared error, the next candidate.
 
+        In the second phase, it is the model with the lowest mean within the limit.
         While sites are missing, it is the mean of the candidates, if they passed their trial.
         """
         if not self.is_exact:
             passed = self.trial.is_passed(self.counts, self.fixed.included)
             return (self.trial.mean if passed else self.trial.kept).unsqueeze(0)
+        if self.allowed.is_sought:
+            return self.allowed.model.unsqueeze(0)
         known = self.structure.is_quadratic and self.rounds > 0
         return (self.parameters if known else self.best).unsqueeze(0)
 
@@ -161,6 +223,7 @@ def start_second_order(
     counts: Tensor,
     included: Tensor,
     keep_share: float,
+    tolerance: float,
     size: RowSize,
 ) -> SecondOrderState:
     """Nothing is known yet: the first round collects the sums of the initial model."""
@@ -196,4 +259,6 @@ def start_second_order(
         rounds=0,
         trial=new_trial(start, players),
         curved=new(players),
+        natural_curvature=new(int(structure.coded), structure.curvature_numbers),
+        allowed=Allowed(start, tolerance),
     )
