@@ -34,7 +34,7 @@ from tests.cli.hospitals import (
 )
 from tests.cli.in_process import run_here
 from tests.complaints import complaint_of
-from tests.network.masked_problem import FourSites, listed_config
+from tests.network.masked_problem import LISTED, FourSites, listed_config
 from tests.network.network_problem import SITES, write_tables
 from tests.runs.network_runs import run_between_sites, run_both_ways
 from tests.training.silent_sites import SilentTransport
@@ -263,6 +263,31 @@ def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
     run_here("report", folder, "--out", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert words in page
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_verdict_is_that_of_a_run_in_one_process(masked: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """The dose works the other way round for women: they gain, and men do worse."""
+    for seed, name in enumerate((*SITES, "east")):
+        draw_patients(2000, seed).write_csv(tmp_path / f"{name}.csv")
+    model = 'kind = "logistic"\nloss = "cross_entropy"\nridge = 1e-3'
+    config = write_config(
+        tmp_path, data="held_out = 0.5", model=model, method='name = "fedminmax-fast"'
+    )
+    masks = f"[federation]\nsecure_aggregation = {str(masked).lower()}\n"
+    config.write_text(config.read_text().replace("[groups]", LISTED) + masks)
+    run_between_sites(config, tmp_path / "apart", FourSites(tmp_path)).collect()
+    run_here("train", config, "--out", tmp_path / "together")
+    found, expected = (results_of(tmp_path / name) for name in ("apart", "together"))
+    assert ("secure_aggregation" in found) is masked
+    # Risk, misclassified, missed and false alarms, of two groups and of all records.
+    assert expected["change"]["comparisons"] == 12
+    assert_close(found["change"], expected["change"], 1.0)
+    assert_close(found["verdict"], expected["verdict"], 1.0)
+    assert expected["verdict"]["verdict"] == "helped, at a price"
+    kinds = {harm["kind"] for harm in expected["verdict"]["harms"] if harm["group"] == "Male"}
+    assert "misclassified" in kinds
+    assert kinds & {"missed", "false alarms"}
 
 
 @pytest.mark.parametrize(
