@@ -136,3 +136,32 @@ def test_where_effects_are_straight_lines_the_network_is_as_good_as_they_are() -
         }
     assert risks["True"] < 1.01 * risks["linear"]
     assert risks["False"] > 1.05 * risks["linear"]
+
+
+def test_a_group_that_cannot_be_judged_is_not_learnt_by_heart() -> None:
+    """Of 100 records of a group, 10 validate, beside 300 of the other: it stays the linear model.
+
+    The mean fit, which is about no group, goes on to the curve.
+    """
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(9000, 4))
+    group = (rng.random(9000) < 1 / 30).astype(np.int64)
+    score = 3.0 * np.where(group == 1, -1.0, 1.0) * (np.abs(x[:, 0]) - 0.8)
+    y = (score + rng.logistic(size=9000) > 0).astype(np.int64)
+    rows = tuple(torch.from_numpy(part[:3000]) for part in (x, y, group))
+    federation = Simulation(network(4, 2, (32, 32)), cross_entropy_loss, [rows], validation=0.1)
+    tested = tuple(torch.from_numpy(part[3000:]) for part in (x, y, group))
+
+    def risks(method: Any) -> list[float]:
+        found = fit(federation, method, rounds=60, patience=30)
+        assert found.chosen is not None
+        assert (found.chosen.round < 15) == (method is METHOD)
+        with torch.no_grad():
+            losses = cross_entropy_loss(found.model()(tested[0]), tested[1])
+        return [float(losses[tested[2] == number].mean()) for number in (0, 1)]
+
+    # No linear model is better than a coin for both groups.
+    assert max(risks(METHOD)) < 1.05 * np.log(2.0)
+    common, rare = risks(FedAvgFast(linear_start=True))
+    assert common < 0.6
+    assert rare > np.log(2.0)

@@ -66,9 +66,12 @@ class Iterates:
             best=self.best,
         )
 
-    def considered(self, parameters: Tensor, found: ValidationRisk) -> "Iterates":
-        """Take the model after the last round if its validation risk is the best so far."""
-        return replace(self, best=self.best.consider(parameters, found))
+    def considered(self, parameters: Tensor, found: ValidationRisk, *, stays: bool) -> "Iterates":
+        """Take the model after the last round if its validation risk is the best so far.
+
+        ``stays`` says that the first one that was measured stays whatever is found later.
+        """
+        return replace(self, best=self.best.consider(parameters, found, stays=stays))
 
     def parameters(self, which: Iterate) -> Tensor:
         """Return a copy of the chosen iterate in the model's precision."""

@@ -19,11 +19,14 @@ from torch import Tensor
 
 from fedminmax.core.validation import (
     ALL_ROWS,
+    MIN_SEEN_ROWS,
+    MIN_VALIDATION_ROWS,
     NOT_MEASURED,
     ONE_SITE,
     LossSums,
     ValidationRisk,
     counted_groups,
+    is_blind,
     standard_error,
     worst_risk,
 )
@@ -50,7 +53,13 @@ class Judge:
     keep_share: float = 0.0
 
     def measure(
-        self, sums: LossSums, rows: Tensor, included: Tensor, after_round: int
+        self,
+        sums: LossSums,
+        rows: Tensor,
+        included: Tensor,
+        after_round: int,
+        *,
+        has_start: bool = False,
     ) -> ValidationRisk:
         """Return the objective and its standard error, or that it was not measured.
 
@@ -59,6 +68,7 @@ class Judge:
             rows: validation rows of each group over all sites.
             included: which groups are large enough for training to count alone.
             after_round: the round that produced the model.
+            has_start: whether the first model that is judged is a linear one.
         """
         if not len(sums.count):
             return NOT_MEASURED
@@ -74,11 +84,16 @@ class Judge:
             missing = bool((sums.count[rows > 0] == 0).any())
             return NOT_MEASURED if missing else _mean(sums, after_round)
         if self.tilt is None and self.power is None:
-            found = worst_risk(sums, rows, after_round)
+            least = MIN_SEEN_ROWS if has_start else MIN_VALIDATION_ROWS
+            found = worst_risk(sums, rows, after_round, least)
             if self.players is Players.SITES and found.is_measured:
                 found = replace(found, group=ONE_SITE)
             return self._with_mean(found, sums)
         return self._averaged(sums, rows, after_round)
+
+    def is_blind(self, rows: Tensor, included: Tensor) -> bool:
+        """Return whether some players have too few validation rows to be judged."""
+        return self.players is Players.GROUPS and is_blind(torch.where(included, rows, 0))
 
     def _with_mean(self, worst: ValidationRisk, sums: LossSums) -> ValidationRisk:
         """Return the mixture of the worst risk and the mean risk, as in ``simplex.FixedShares``."""

@@ -17,6 +17,7 @@ from fedminmax.core.text import (
     upper_percent,
     upper_text,
 )
+from fedminmax.core.validation import TIE
 from fedminmax.findings.convergence import MIN_SHOWN, verdict
 from fedminmax.findings.records import Results, RiskAfterRound
 from fedminmax.findings.text import LOSS_NAMES, PLUS_MINUS, size_text
@@ -194,8 +195,13 @@ def validation_text(results: Results) -> str:
             f"{records} chose no round, because none was measured for every group that counts. The "
             "returned model is the last one."
         )
-    lower = (validation.last.risk or 0.0) < (validation.chosen.risk or 0.0)
-    tie = ", which is not clearly lower" if lower else ""
+    chosen, last = validation.chosen.risk or 0.0, validation.last.risk or 0.0
+    tie = ", which is not clearly lower" if last < chosen else ""
+    if last < chosen - TIE * (validation.chosen.standard_error or 0.0):
+        tie = (
+            ", but some groups have too few validation records to judge a network by, so it stays "
+            "the linear model that it started from; set validation = 0.3 in [data]"
+        )
     verb = "chose" if results.iterate == Iterate.BEST.value else "would have chosen"
     return (
         f"{records} {verb} the model after round {validation.chosen.round:,} of "

@@ -294,8 +294,10 @@ def _judged(
     state: object = progress.state
     if not len(rows) or (isinstance(state, PreparingState) and state.is_preparing):
         return progress.iterates
-    found = judge_of(method).measure(sums, rows, included, progress.round)
-    return progress.iterates.considered(parameters, found)
+    judge, has_start = judge_of(method), isinstance(state, PreparingState)
+    found = judge.measure(sums, rows, included, progress.round, has_start=has_start)
+    stays = has_start and judge.is_blind(rows, included)
+    return progress.iterates.considered(parameters, found, stays=stays)
 
 
 def _may_be_over(progress: Progress[StateT], patience: int | None) -> bool:

@@ -35,7 +35,8 @@ from fedminmax.core.additive.model import Block, fixed_roughness, roughness
 from fedminmax.core.linear_structure import LinearStructure
 
 MIN_SMOOTHING, MAX_SMOOTHING = 1e-3, 1e8
-CAUTIOUS_RECORDS = 1_000.0
+# So many records are few, in all and for each column of numbers.
+CAUTIOUS_RECORDS, CAUTIOUS_RECORDS_EACH = 1_000.0, 30.0
 # Of the logarithm of smoothing in one update, and how many of Fellner and Schall's that may do.
 LARGEST_STEP, MOST_STEPS = math.log(30.0), 4.0
 # Each update costs a factorisation of all parameters. At zeros smoothing is only begun.
@@ -287,7 +288,8 @@ def _caution(fit: SmoothFit) -> float:
     risk inflation criterion for multiple regression, 1994).
     """
     numbers = sum(block.ordered > 0 for block in fit.blocks)
-    return 1.0 + min(1.0, CAUTIOUS_RECORDS / fit.records) * max(1.0, math.log(max(numbers, 1)))
+    few = max(CAUTIOUS_RECORDS, CAUTIOUS_RECORDS_EACH * numbers)
+    return 1.0 + min(1.0, few / fit.records) * max(1.0, math.log(max(numbers, 1)))
 
 
 def _penalised(fit: SmoothFit, sums: MeanSums) -> float:
