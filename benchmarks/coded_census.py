@@ -74,6 +74,18 @@ def coded_census(folder: Path, times: int = 1) -> CodedCensus:
     return CodedCensus(tuple(sites), tuple(blocks), len(names))
 
 
+def save_pooled(census: CodedCensus, path: Path) -> None:
+    """Write the pooled records, so that another process need not read the tables."""
+    rows = census.pooled
+    torch.save((rows.x, rows.y, rows.group, census.blocks, census.groups), path)
+
+
+def load_pooled(path: Path) -> CodedCensus:
+    """Read them as those of one site."""
+    x, y, group, blocks, groups = torch.load(path, weights_only=False)
+    return CodedCensus((Examples(x, y, group),), blocks, groups)
+
+
 @dataclass(frozen=True, eq=False)
 class WholeTraining:
     """The result of training: parameters of one output, rounds before and with the method."""

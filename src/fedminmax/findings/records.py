@@ -281,7 +281,9 @@ class PrivacyOfRun(BaseModel, frozen=True):
 class CostOfRun(BaseModel, frozen=True):
     """Bytes per site and round, as computed before training; over a network also as measured.
 
-    ``usual_rounds`` is the estimated range of rounds that such a run needs.
+    ``usual_rounds`` is the estimated range of rounds that such a run needs, ``class_rounds`` are
+    those before the first one, in which an additive model's smoothing and pairs were chosen. Totals
+    are over all rounds, these included.
     """
 
     bytes_down: Count
@@ -289,6 +291,9 @@ class CostOfRun(BaseModel, frozen=True):
     usual_rounds: tuple[Count, Count] | None = None
     counted_down: Count | None = None
     counted_up: Count | None = None
+    class_rounds: Count | None = None
+    total_down: Count | None = None
+    total_up: Count | None = None
 
 
 class MergedOfRun(BaseModel, frozen=True):

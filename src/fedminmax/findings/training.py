@@ -244,6 +244,9 @@ def cost_text(results: Results) -> str:
     if cost.usual_rounds is not None:
         low, high = cost.usual_rounds
         start += f"; the estimate was {low:,} to {high:,}"
+    if cost.class_rounds:
+        before = counted(cost.class_rounds, "round")
+        start += f", after {before} in which smoothing and pairs were chosen"
     each = f"{size_text(cost.bytes_up)} up and {size_text(cost.bytes_down)} down per round"
     if cost.counted_up is None:
         total = size_text(rounds * results.method.participation * cost.bytes_up)
@@ -251,4 +254,7 @@ def cost_text(results: Results) -> str:
     up, down = size_text(cost.counted_up), size_text(cost.counted_down or 0)
     counted_bytes = f"{up} up and {down} down per round"
     compared = "" if counted_bytes == each else f"; expected: {each}"
-    return f"{start}. A site's messages were {counted_bytes}{compared}."
+    whole = ""
+    if cost.total_up is not None:
+        whole = f"; in all {size_text(cost.total_up)} up, {size_text(cost.total_down or 0)} down"
+    return f"{start}. A site's messages were {counted_bytes}{compared}{whole}."

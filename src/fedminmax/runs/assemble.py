@@ -70,7 +70,8 @@ class FinishedRun:
     ``alternative`` is the last model if validation rows chose the answer, otherwise their choice.
     ``frontier`` are all models between the plain and the minimax model, the answer among them.
     ``personal`` are the metrics of models that sites keep to themselves; ``sites`` says how often
-    each site took part, over a network. ``finished`` is a date.
+    each site took part, over a network, and ``class_bytes`` what a site got and sent before the
+    first round, to choose smoothing and pairs. ``finished`` is a date.
     """
 
     table_run: TableRun
@@ -86,6 +87,7 @@ class FinishedRun:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     sites: tuple[records.SiteOfRun, ...] | None = None
+    class_bytes: tuple[int, int] = (0, 0)
     finished: str = field(default_factory=today)
 
 
@@ -341,9 +343,14 @@ def _cost(
     )
     if usual is not None and config.privacy is None:
         cost["usual_rounds"] = (usual.low, usual.high)
+    if encoding.plain_fit is not None:
+        cost["class_rounds"] = encoding.plain_fit.rounds
     if run.sites is not None:
         cost["counted_down"] = median_high([entry.sites.bytes_out for entry in run.rounds])
         cost["counted_up"] = median_high([entry.sites.bytes_in for entry in run.rounds])
+        down, up = run.class_bytes
+        cost["total_down"] = down + sum(entry.sites.bytes_out for entry in run.rounds)
+        cost["total_up"] = up + sum(entry.sites.bytes_in for entry in run.rounds)
         if masked:
             cost["bytes_down"], cost["bytes_up"] = cost["counted_down"], cost["counted_up"]
     return records.CostOfRun.model_validate(cost)

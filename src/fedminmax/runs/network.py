@@ -160,6 +160,7 @@ def read_runs(
                 certificate=certificate,
                 warnings=(proof.reason,) if proof and proof.reason else (),
                 sites=sites_of(rounds, plan),
+                class_bytes=agreed.class_bytes,
             )
         )
     return runs

@@ -14,5 +14,7 @@ def encoding_of_class(encoding: Encoding, chosen: AdditiveClass) -> Encoding:
     """Return the encoding with the chosen smoothing and pairs, and what the plain fit shows."""
     values = [block.smoothing for block in chosen.blocks]
     smoothed = with_smoothing(encoding, values, chosen.pairs)
-    fit = plain_fit(chosen.blocks, chosen.counts.tolist(), chosen.standard_errors.tolist())
+    fit = plain_fit(
+        chosen.blocks, chosen.counts.tolist(), chosen.standard_errors.tolist(), chosen.rounds
+    )
     return replace(smoothed, plain_fit=fit)

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedminmax.core.additive.model import AdditiveModel, Block
-from fedminmax.core.additive.sums import coded_bends, coded_group_sums
+from fedminmax.core.additive.model import AdditiveModel, Block, Pair
+from fedminmax.core.additive.sums import coded_bends, coded_group_sums, curvature_places
 from fedminmax.core.examples import Examples
 from fedminmax.core.group_sums import linear_group_sums
 from fedminmax.core.linear_structure import LinearStructure, linear_structure_of
@@ -115,3 +115,27 @@ def test_bends_are_second_derivatives_in_the_effects(outputs: int, loss: str) ->
         for number in range(model.weight.numel())
     ]
     assert torch.allclose(bends.flatten(), torch.stack(diagonal), atol=1e-9)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 2.0])
+def test_curvature_is_0_where_no_record_can_change_it(smoothing: float) -> None:
+    """And nowhere else, if every combination of codes has a record and codes are not mixed."""
+    cells = ((0, 0, 1, 1, 2), (0, 1, 1), (0, 1, 2, 2))
+    columns = [Block(5, ordered=4, smoothing=smoothing), Block(3, smoothing=smoothing), Block(4)]
+    pairs = [Pair(0, 1, cells[0], cells[1]), Pair(0, 2, cells[0], cells[2])]
+    pairs.append(Pair(1, 2, cells[1], (0, 0, 1, 1)))
+    blocks = [*columns, *(pair.block for pair in pairs)]
+    design = AdditiveModel(2, blocks, records=60, ridge=0.01).design
+    codes = torch.cartesian_prod(*(torch.arange(block.size) for block in columns))
+    rows = Examples(codes, codes[:, 0] % 2, torch.zeros(len(codes), dtype=torch.int64))
+    structure = LinearStructure(
+        2, design.columns, intercept=True, loss="cross_entropy", coded=True, ridge=0.01
+    )
+    parameters = torch.randn(2 * (design.columns + 1), dtype=torch.float64)
+    sums = coded_group_sums(
+        structure, design, parameters, rows, 1, group_weights=torch.ones(1).double(), pairs=pairs
+    )
+    places = curvature_places(design, pairs)
+    changed = sums.curvature[0].abs() > 1e-12
+    assert torch.equal(changed, places) if smoothing == 0.0 else not (changed & ~places).any()
+    assert int(places.sum()) < 0.8 * len(places)

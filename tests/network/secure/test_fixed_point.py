@@ -17,6 +17,7 @@ from fedminmax.network.secure.fixed_point import (
     exponent_for,
     pack,
     unpack,
+    words_from_bytes,
 )
 from fedminmax.network.secure.masks import Sum
 from fedminmax.network.wire.codec import RefusedError
@@ -53,6 +54,39 @@ def test_totals_equal_sums_of_real_numbers(sites: int, size: int, seed: int) -> 
     np.testing.assert_allclose(total, values.sum(axis=0), rtol=0, atol=1e-9 * largest)
     again = total_of(layout, list(generator.permutation(values)))
     np.testing.assert_array_equal(total, again)
+
+
+@pytest.mark.parametrize("sites", [3, 19])
+def test_numbers_travel_in_fewer_bytes_and_only_where_they_are_not_0(sites: int) -> None:
+    generator = np.random.default_rng(sites)
+    places = generator.random(50) < 0.4
+    values = np.where(places, generator.uniform(-9.0, 9.0, size=(sites, 50)), 0.0)
+    exponent = exponent_for(9.0, sites, 6, headroom=0)
+    section = Section("numbers", 50, Kind.FIXED, exponent, 6, places)
+    layout = Layout((section, Section("counts", 1, Kind.COUNT)))
+    one = np.ones(1, dtype=np.int64)
+    key, total = bytes(range(32)), None
+    for own in values:
+        masked = Sum(pack(layout, {"numbers": own, "counts": one}, sites))
+        masked.add_mask(key, 1)
+        sent = masked.packed.words_to_bytes()
+        # The words that count failures and sites come last.
+        assert len(sent) == 6 * int(places.sum()) + 8 * 3
+        came = Packed(words_from_bytes(layout, sent), ())
+        if total is None:
+            total = Sum(came)
+        else:
+            total.add(came)
+    assert total is not None
+    for _ in range(sites):
+        total.add_mask(key, -1)
+    found = unpack(layout, total.packed, sites)
+    np.testing.assert_allclose(
+        found["numbers"], values.sum(axis=0), rtol=0, atol=sites * 2.0 ** -(exponent + 1)
+    )
+    assert found["counts"].tolist() == [sites]
+    with pytest.raises(DoesNotFitError, match="larger than the agreed"):
+        pack(layout, {"numbers": 100.0 * values[0], "counts": one}, sites)
 
 
 def test_exponents_leave_room_for_numbers_that_grow() -> None:

@@ -195,6 +195,45 @@ def _in_model_coordinates(design: Design, values: Tensor) -> Tensor:
     return torch.cat([design.transformed(values[..., :-1]), values[..., -1:]], dim=-1)
 
 
+def curvature_places(design: Design, pairs: Sequence[Pair]) -> Tensor:
+    """Return which numbers of a packed curvature some record can make other than 0 [q].
+
+    No record has two codes of one block, or a cell of a pair and a code that is not in it. In phi,
+    or between nodes, an effect is of all codes of its block. ``pairs`` are the last blocks.
+    """
+    size = design.columns + 1
+    mixed = [
+        fill is not None or transform.dim() > 0
+        for fill, transform in zip(design.fills, design.transforms, strict=True)
+    ]
+    places, spans = torch.ones(size, size, dtype=torch.bool), design.slices()
+    for span, is_mixed, width in zip(spans, mixed, design.widths, strict=True):
+        if not is_mixed:
+            places[span, span] = torch.eye(width, dtype=torch.bool)
+    columns = len(spans) - len(pairs)
+    halves = [_halves(pair) for pair in pairs]
+    for number, own in enumerate(halves, columns):
+        for column, (of_codes, cells) in own.items():
+            if not mixed[column]:
+                places[spans[number], spans[column]] &= cells[:, None] == of_codes
+            for other, earlier in enumerate(halves[: number - columns], columns):
+                if column in earlier:
+                    of_codes_too, cells_too = earlier[column]
+                    together = torch.zeros(len(cells), len(cells_too), dtype=torch.bool)
+                    together[of_codes, of_codes_too] = True
+                    places[spans[number], spans[other]] &= together[cells][:, cells_too]
+    return places.masked_select(torch.ones_like(places).tril())
+
+
+def _halves(pair: Pair) -> dict[int, tuple[Tensor, Tensor]]:
+    """Return, for each column of a pair, the part of its codes and of the pair's cells."""
+    cell = torch.arange(pair.block.size)
+    return {
+        pair.first: (torch.tensor(pair.first_cells), cell // pair.width),
+        pair.second: (torch.tensor(pair.second_cells), cell % pair.width),
+    }
+
+
 def _packed(design: Design, curvature: Tensor) -> Tensor:
     """Return the lower triangles [1, q] of second derivatives in phi and the intercepts."""
     if not len(curvature):

@@ -18,10 +18,14 @@ DIGITS = 4
 
 @dataclass(frozen=True)
 class PlainFit:
-    """Training records of each code, and standard errors of effects by score and code."""
+    """Training records of each code, standard errors of effects by score and code, and rounds.
+
+    The rounds are those in which smoothing and pairs were chosen.
+    """
 
     counts: tuple[float, ...]
     standard_errors: tuple[tuple[float, ...], ...]
+    rounds: int = 0
 
     def fits(self, codes: int, outputs: int) -> bool:
         """Return whether this can be about so many codes."""
@@ -30,12 +34,15 @@ class PlainFit:
             len(self.counts) == codes
             and len(self.standard_errors) == (outputs if outputs > 2 else 1)
             and all(len(errors) == codes for errors in self.standard_errors)
-            and all(0 <= number < math.inf for number in (*self.counts, *numbers))
+            and all(0 <= number < math.inf for number in (*self.counts, *numbers, self.rounds))
         )
 
 
 def plain_fit(
-    blocks: Sequence[Block], counts: Sequence[float], standard_errors: Sequence[Sequence[float]]
+    blocks: Sequence[Block],
+    counts: Sequence[float],
+    standard_errors: Sequence[Sequence[float]],
+    rounds: int = 0,
 ) -> PlainFit:
     """Average small counts, and round errors: the order of sites must not matter.
 
@@ -51,6 +58,7 @@ def plain_fit(
     return PlainFit(
         tuple(shown),
         tuple(tuple(float(f"{e:.{DIGITS}g}") for e in errors) for errors in standard_errors),
+        rounds,
     )
 
 

@@ -3,7 +3,10 @@
 A question's answer is a list of sections. A number of a ``FIXED`` section becomes
 round(number x 2^exponent), and travels with the ``COUNT`` sections as a vector in Z_2^64, the whole
 numbers modulo 2^64. The sum over n sites is off by at most n/2 x 2^-exponent, and cannot overflow:
-each site checks that its own numbers stay within 2^62 / n. Exponents follow from what all sites
+each site checks that its own numbers stay within 2^62 / n. Of a section of many numbers that are
+known to be small only the last ``width`` bytes of each are sent: their sum is then known modulo
+2^(8 width), and the numbers are checked against that. ``places`` says which numbers of a section
+can be other than 0: only these are in the vector. Exponents follow from what all sites
 agreed on (``secure.layouts``), never from the wish of a server: of numbers that each site rounds
 coarsely, a total shows who has the large ones.
 
@@ -21,20 +24,21 @@ sites, unless somebody masked wrongly.
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedminmax.network.wire.codec import RefusedError
 
 Words = NDArray[np.uint64]
 # Whole numbers of sites may have this size in all: a bit less than signed 64-bit numbers can.
-MAX_TOTAL_BITS = 62
+WORD_BYTES, SPARE_BITS = 8, 2
 # Limits of local training are estimates: numbers may be so much larger.
 HEADROOM_BITS = 8
 # The squares of the smallest floating-point numbers are multiples of 2^-2148.
@@ -56,12 +60,27 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Section:
-    """A named vector of an answer; only ``FIXED`` ones have an exponent."""
+    """A named vector of an answer; only ``FIXED`` ones have an exponent.
+
+    ``places`` [length] follow from the encoding, and are no part of what is hashed.
+    """
 
     name: str
     length: int
     kind: Kind
     exponent: int = 0
+    width: int = WORD_BYTES
+    places: Annotated[Any, Field(exclude=True)] = field(default=None, compare=False, repr=False)
+
+    @property
+    def sent(self) -> int:
+        """How many of its numbers travel."""
+        return self.length if self.places is None else int(np.count_nonzero(self.places))
+
+    @property
+    def total_bits(self) -> int:
+        """The size that whole numbers of all sites together may have."""
+        return 8 * self.width - SPARE_BITS
 
 
 @dataclass(frozen=True)
@@ -73,8 +92,13 @@ class Layout:
     @property
     def words(self) -> int:
         """The length of the vector in Z_2^64, with the last words."""
-        whole = sum(own.length for own in self.sections if own.kind is not Kind.EXACT)
-        return whole + LAST_WORDS
+        return sum(words for words, _ in self.widths)
+
+    @property
+    def widths(self) -> tuple[tuple[int, int], ...]:
+        """How many words travel in so many bytes each, in turn."""
+        whole = [(own.sent, own.width) for own in self.sections if own.kind is not Kind.EXACT]
+        return (*whole, (LAST_WORDS, WORD_BYTES))
 
     @property
     def exact_numbers(self) -> int:
@@ -84,10 +108,35 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """An answer in whole numbers: words modulo 2^64, and exact numbers modulo 2^EXACT_BITS."""
+    """An answer in whole numbers: words modulo 2^64, and exact numbers modulo 2^EXACT_BITS.
+
+    ``widths`` are those of its layout.
+    """
 
     words: Words
     exact: tuple[int, ...]
+    widths: tuple[tuple[int, int], ...] = ()
+
+    def words_to_bytes(self) -> bytes:
+        """Write the words, each with as many bytes as travel."""
+        parts, place = [], 0
+        for count, width in self.widths or ((len(self.words), WORD_BYTES),):
+            own = self.words[place : place + count].astype("<u8", copy=False)
+            parts.append(own.view(np.uint8).reshape(-1, WORD_BYTES)[:, :width].tobytes())
+            place += count
+        return b"".join(parts)
+
+
+def words_from_bytes(layout: Layout, content: bytes) -> Words:
+    """Read the words of an answer; bytes that did not travel are 0."""
+    parts, place = [], 0
+    for count, width in layout.widths:
+        own = np.zeros((count, WORD_BYTES), dtype=np.uint8)
+        piece = np.frombuffer(content, dtype=np.uint8, count=count * width, offset=place)
+        own[:, :width] = piece.reshape(count, width)
+        parts.append(own.reshape(-1).view("<u8"))
+        place += count * width
+    return np.concatenate(parts).astype(np.uint64, copy=False)
 
 
 class DoesNotFitError(ValueError):
@@ -102,7 +151,9 @@ class FailedSitesError(RefusedError):
     """Sites could not compute what was asked, so there is no total."""
 
 
-def exponent_for(largest: float, sites: int) -> int:
+def exponent_for(
+    largest: float, sites: int, width: int = WORD_BYTES, headroom: int = HEADROOM_BITS
+) -> int:
     """Return the exponent for sites whose numbers are about this large, with some headroom.
 
     Sums are then off by at most sites/2 x 2^-exponent, below ``largest`` x sites^2 x 2^-46.
@@ -111,9 +162,9 @@ def exponent_for(largest: float, sites: int) -> int:
     (51, 42)
     """
     if largest == 0.0:
-        return exponent_for(1.0, sites)
-    bits = math.frexp(largest)[1] + math.ceil(math.log2(sites)) + HEADROOM_BITS
-    return max(-MAX_EXPONENT, min(MAX_EXPONENT, MAX_TOTAL_BITS - bits))
+        return exponent_for(1.0, sites, width, headroom)
+    bits = math.frexp(largest)[1] + math.ceil(math.log2(sites)) + headroom + SPARE_BITS
+    return max(-MAX_EXPONENT, min(MAX_EXPONENT, 8 * width - bits))
 
 
 def pack(layout: Layout, values: Mapping[str, Any], sites: int) -> Packed:
@@ -144,9 +195,11 @@ def pack(layout: Layout, values: Mapping[str, Any], sites: int) -> Packed:
             fractions = own.tolist() if isinstance(own, torch.Tensor) else own
             exact += _whole_multiples(section, fractions, sites)
         else:
-            words.append(_rounded(section, np.asarray(own), sites))
+            whole = _rounded(section, np.asarray(own), sites)
+            words.append(whole if section.places is None else whole[section.places])
     last = np.array([0, 1], dtype=np.int64)
-    return Packed(np.concatenate([*words, last]).view(np.uint64), tuple(exact))
+    vector = np.concatenate([*words, last]).view(np.uint64)
+    return Packed(vector, tuple(exact), layout.widths)
 
 
 def pack_failure(layout: Layout) -> Packed:
@@ -154,7 +207,7 @@ def pack_failure(layout: Layout) -> Packed:
     words = np.frombuffer(bytearray(secrets.token_bytes(8 * layout.words)), dtype=np.uint64)
     words[-LAST_WORDS:] = 1
     exact = tuple(secrets.randbits(EXACT_BITS) for _ in range(layout.exact_numbers))
-    return Packed(words, exact)
+    return Packed(words, exact, layout.widths)
 
 
 def unpack(layout: Layout, total: Packed, sites: int) -> dict[str, Any]:
@@ -175,8 +228,8 @@ def unpack(layout: Layout, total: Packed, sites: int) -> dict[str, Any]:
             own, exact = exact[: section.length], exact[section.length :]
             values[section.name] = [_fraction(number) for number in own]
             continue
-        vector = numbers[place : place + section.length]
-        place += section.length
+        vector = _signed(numbers[place : place + section.sent], section)
+        place += section.sent
         fixed = section.kind is Kind.FIXED
         values[section.name] = torch.from_numpy(
             np.ldexp(vector.astype(np.float64), -section.exponent) if fixed else vector.copy()
@@ -184,8 +237,19 @@ def unpack(layout: Layout, total: Packed, sites: int) -> dict[str, Any]:
     return values
 
 
+def _signed(numbers: NDArray[np.int64], section: Section) -> NDArray[np.int64]:
+    """Return a section's numbers, given their last bytes, and 0 where none travel."""
+    bits = 8 * (WORD_BYTES - section.width)
+    own = (numbers << bits) >> bits if bits else numbers
+    if section.places is None:
+        return own
+    whole = np.zeros(section.length, dtype=np.int64)
+    whole[section.places] = own
+    return whole
+
+
 def _rounded(section: Section, own: NDArray[Any], sites: int) -> NDArray[np.int64]:
-    limit = 2**MAX_TOTAL_BITS // sites
+    limit = 2**section.total_bits // sites
     if section.kind is Kind.COUNT:
         if not np.issubdtype(own.dtype, np.integer):
             raise RefusedError(

@@ -25,12 +25,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from torch import Tensor
 
 from fedminmax.config.schema import Schema
-from fedminmax.core.additive.model import Pair
+from fedminmax.core.additive.model import AdditiveModel, Pair
+from fedminmax.core.additive.sums import curvature_places
 from fedminmax.core.bounds import RowLengths, row_limits_at
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import LOSSES_BY_NAME
@@ -52,6 +54,8 @@ from fedminmax.training.certify import prover_for
 from fedminmax.training.private import mechanism_of, packed_zeros, step_size_of
 
 MAX_SIZES_BYTES = 200
+# Most of what is sent for an additive model. Its numbers have a limit that no records exceed.
+CURVATURE_BYTES = 6
 # 2^40 rows, and lengths beyond those of any numbers that training can use.
 RowBits = Annotated[int, Field(ge=0, le=40)]
 LengthBits = Annotated[int, Field(ge=0, le=400)]
@@ -186,7 +190,7 @@ class Layouts:
         """Return the sections of a round's replies."""
         if self.plan.privacy is not None:
             return self._noisy_round(method, order)
-        layout = reply_layout(method, order, self._everyone(order), len(self.plan.sites))
+        layout = self._replies(method, order)
         if self.plan.validation and order.phase == 0:
             return Layout(layout.sections + self.validation(order).sections)
         return layout
@@ -201,8 +205,26 @@ class Layouts:
         encoding = replace(self.encoding, pairs=tuple(pairs))
         length = math.sqrt(2**self.sizes.rows * (len(encoding.blocks) + 1.0))
         sizes = replace(self.sizes, length=_bits(length))
-        staged = replace(self, encoding=encoding, sizes=sizes)
-        return reply_layout(method, order, staged._everyone(order), len(self.plan.sites))
+        return replace(self, encoding=encoding, sizes=sizes)._replies(method, order)
+
+    def _replies(self, method: AnyMethod[Any], order: Order) -> Layout:
+        """Return the sections of sums of the encoding's model."""
+        curvature = None
+        structure, model = linear_structure_of(self.task), self.task.model
+        if structure is not None and isinstance(model, AdditiveModel):
+            # One record adds at most this to any second derivative: a coordinate is at most 1.
+            largest = (0.25 if structure.outputs > 1 else 2.0) * 2**self.sizes.rows
+            places = curvature_places(model.design, self.encoding.pairs)
+            curvature = Section(
+                "statistics",
+                structure.curvature_numbers,
+                Kind.FIXED,
+                exponent_for(largest, len(self.plan.sites), CURVATURE_BYTES, headroom=0),
+                CURVATURE_BYTES,
+                np.tile(places.numpy(), structure.blocks),
+            )
+        everyone = self._everyone(order)
+        return reply_layout(method, order, everyone, len(self.plan.sites), curvature)
 
     def validation(self, order: Order) -> Layout:
         """Return the sections of losses on validation rows."""
@@ -256,10 +278,17 @@ class Layouts:
         return Section(name, length, Kind.EXACT)
 
 
-def reply_layout(method: AnyMethod[Any], order: Order, everyone: Sender, sites: int) -> Layout:
+def reply_layout(
+    method: AnyMethod[Any],
+    order: Order,
+    everyone: Sender,
+    sites: int,
+    curvature: Section | None = None,
+) -> Layout:
     """Return the sections of replies to an order of all sites, who together are ``everyone``.
 
-    Their losses are the largest that rows can have at the order's model.
+    Their losses are the largest that rows can have at the order's model. ``curvature`` is the
+    section of an additive model's, if the order asks for it.
     """
     groups = len(everyone.counts)
     largest = _reply_with(
@@ -269,6 +298,9 @@ def reply_layout(method: AnyMethod[Any], order: Order, everyone: Sender, sites: 
     step = expected.fixed + (expected.reach * everyone.lengths.rows if expected.reach else 0.0)
     limits = torch.cat([expected.lower.abs(), expected.upper.abs()])
     statistics = float(limits.max()) if len(limits) else 0.0
+    own = _fixed("statistics", len(expected.lower), statistics, sites)
+    if curvature is not None and expected.reported_curvature is not None:
+        own = curvature
     scales = max(abs(expected.scale), abs(expected.curvature))
     return Layout(
         (
@@ -279,7 +311,7 @@ def reply_layout(method: AnyMethod[Any], order: Order, everyone: Sender, sites: 
             # The losses of single sites are not part of any total.
             Section("site_loss", 0, Kind.FIXED),
             Section("site_count", 0, Kind.COUNT),
-            _fixed("statistics", len(expected.lower), statistics, sites),
+            own,
             Section("evaluations", 1, Kind.COUNT),
         )
     )

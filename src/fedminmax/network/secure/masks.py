@@ -101,13 +101,13 @@ class Sum:
     """
 
     def __init__(self, start: Packed) -> None:
-        self._words = start.words.copy()
+        self._words, self._widths = start.words.copy(), start.widths
         self._exact = list(start.exact)
 
     @property
     def packed(self) -> Packed:
         """What has been added up."""
-        return Packed(self._words, tuple(self._exact))
+        return Packed(self._words, tuple(self._exact), self._widths)
 
     def add(self, other: Packed) -> None:
         """Add other numbers of the same layout."""

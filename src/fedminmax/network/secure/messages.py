@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal, TypeVar
 
-import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import Base64Bytes, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
-from fedminmax.network.secure.fixed_point import EXACT_BYTES, Layout, Packed
+from fedminmax.network.secure.fixed_point import EXACT_BYTES, Layout, Packed, words_from_bytes
 from fedminmax.network.secure.masks import (
     SECRET_BYTES,
     SHARE_BYTES,
@@ -180,7 +179,7 @@ def upload_to_bytes(upload: Upload) -> bytes:
     """Write an upload."""
     return b"".join(
         (
-            upload.packed.words.astype("<u8", copy=False).data,
+            upload.packed.words_to_bytes(),
             exact_to_bytes(upload.packed.exact),
             *upload.commitments,
             *upload.shares,
@@ -193,7 +192,7 @@ def upload_from_bytes(message: object, ask: Ask, layout: Layout, sender: str) ->
     """Read an upload for what was asked."""
     others = len(ask.sites) - 1
     sizes = (
-        8 * layout.words,
+        sum(words * width for words, width in layout.widths),
         EXACT_BYTES * layout.exact_numbers,
         DIGEST_BYTES,
         SHARE_DIGEST_BYTES * others,
@@ -210,9 +209,8 @@ def upload_from_bytes(message: object, ask: Ask, layout: Layout, sender: str) ->
     exact, of_seed, of_shares, shares, signature = (
         content[start:end] for start, end in pairwise(ends)
     )
-    words = np.frombuffer(content, dtype="<u8", count=layout.words)
     return Upload(
-        Packed(words, exact_from_bytes(exact)),
+        Packed(words_from_bytes(layout, content), exact_from_bytes(exact), layout.widths),
         (of_seed, *_pieces(of_shares, SHARE_DIGEST_BYTES)),
         _pieces(shares, SEALED_BYTES),
         signature,

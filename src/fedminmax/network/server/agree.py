@@ -80,7 +80,8 @@ def agree(plan: NetworkPlan, sites: Sites, folder: Path) -> Agreement:
         agreed = rule.agree(encoding, summaries, counted.records, refused)
         if encoding.is_additive:
             plain = replace(rule.agreement(plan, agreed, counted.records), refused=refused)
-            agreed = with_class(agreed, agree_on_class(plain, sites, folder / NOTICE_FILE), plan)
+            chosen, class_bytes = agree_on_class(plain, sites, folder / NOTICE_FILE)
+            agreed = with_class(agreed, chosen, plan, class_bytes)
             counted = sites.encode(agreed.encoding, tuple(agreed.counts), agreed.start_parameters)
             refused |= counted.reasons
         write_agreement(folder / AGREEMENT_FILE, agreed)

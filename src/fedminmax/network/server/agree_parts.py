@@ -43,6 +43,7 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.replies import NO_WEIGHTS
 from fedminmax.network.server.agreement import Agreed, Agreement
 from fedminmax.network.server.disk import read_record, write_record
+from fedminmax.network.server.log import RoundNotes
 from fedminmax.network.server.remote import RemoteFederation
 from fedminmax.network.server.sites import Received, Sites
 from fedminmax.network.wire.codec import RefusedError
@@ -61,8 +62,14 @@ from fedminmax.training.certify import MEAN_FIT, CellSums
 from fedminmax.training.class_encoding import encoding_of_class
 
 
-def agree_on_class(agreement: Agreement, sites: Sites, notice: Path) -> AdditiveClass:
-    """Ask for the sums of the mean fit; ``agreement`` has the encoding without smoothing."""
+def agree_on_class(
+    agreement: Agreement, sites: Sites, notice: Path
+) -> tuple[AdditiveClass, tuple[int, int]]:
+    """Ask for the sums of the mean fit; ``agreement`` has the encoding without smoothing.
+
+    Also returns the bytes that a site was sent, and that it sent.
+    """
+    down = up = 0
     plan, encoding = agreement.plan, agreement.encoding
     rounds = class_rounds(
         class_structure(encoding.outputs, encoding.blocks, plan.model.ridge),
@@ -74,15 +81,18 @@ def agree_on_class(agreement: Agreement, sites: Sites, notice: Path) -> Additive
     try:
         question, number = next(rounds), 1
         while True:
-            total = _total(agreement, sites, question, number, notice)
+            total, notes = _total(agreement, sites, question, number, notice)
+            down, up = down + notes.bytes_out, up + notes.bytes_in
             totals = ClassTotals(float(total.group_loss.sum()), total.step, total.statistics)
             question, number = rounds.send(totals), number + 1
     except StopIteration as finished:
         chosen: AdditiveClass = finished.value
-        return chosen
+        return chosen, (down, up)
 
 
-def with_class(agreed: Agreed, chosen: AdditiveClass, plan: NetworkPlan) -> Agreed:
+def with_class(
+    agreed: Agreed, chosen: AdditiveClass, plan: NetworkPlan, class_bytes: tuple[int, int]
+) -> Agreed:
     """Return what is agreed with the chosen smoothing and pairs, and where training starts."""
     encoding = encoding_of_class(agreed.encoding, chosen)
     before, now = len(agreed.encoding.blocks), len(encoding.blocks)
@@ -101,19 +111,21 @@ def with_class(agreed: Agreed, chosen: AdditiveClass, plan: NetworkPlan) -> Agre
         learning_rate=rate,
         lengths={site: longer_lengths(own, before, now) for site, own in agreed.lengths.items()},
         start=task.initial_parameters.tolist(),
+        class_bytes=class_bytes,
     )
 
 
 def _total(
     agreement: Agreement, sites: Sites, question: ClassQuestion, number: int, notice: Path
-) -> Sums:
+) -> tuple[Sums, RoundNotes]:
     staged = with_pairs(agreement, question.pairs)
     federation = RemoteFederation(staged, sites, 0, notice, pairs=question.pairs)
     weights = torch.ones(1, dtype=torch.float64) if question.curvature else NO_WEIGHTS
     key = RoundKey(agreement.plan.seed, number)
     order = Order(key, question.parameters, weights, phase=int(question.cells))
     method: AnyMethod[Any] = CellSums() if question.cells else MEAN_FIT
-    return federation.ask(method, order, staged.census.occupied).total
+    total = federation.ask(method, order, staged.census.occupied).total
+    return total, federation.take_notes()
 
 
 def coded_lengths(encoding: Encoding, rows: Tensor) -> Tensor:

@@ -34,7 +34,8 @@ class Agreed:
     """What is stored: encoding, rows by site and group, and the learning rate if it was open.
 
     ``lengths`` limit what sites can reply. ``validation`` are rows by site and group that are set
-    aside to choose the round. ``start`` are the parameters that an additive model starts from.
+    aside to choose the round. ``start`` are the parameters that an additive model starts from, and
+    ``class_bytes`` what a site got and sent until its smoothing and pairs were chosen.
     """
 
     encoding: Encoding
@@ -43,6 +44,7 @@ class Agreed:
     lengths: Mapping[str, RowLengths] = field(default_factory=dict)
     validation: Mapping[str, Sequence[int]] = field(default_factory=dict)
     start: Sequence[float] = ()
+    class_bytes: tuple[int, int] = (0, 0)
 
     @property
     def start_parameters(self) -> Tensor | None:
@@ -113,7 +115,10 @@ def read_agreement(path: Path) -> Agreed | None:
         columns = sum(block.own.size for block in encoding.blocks)
         numbers = encoding.outputs * (columns + 1) if encoding.stage else 0
         if whole and len(start) == numbers and (rate is None or 0 < float(rate) < math.inf):
-            return Agreed(encoding, counts, rate, lengths, validation, start)
+            class_bytes = TypeAdapter(tuple[RowCount, RowCount]).validate_python(
+                tuple(content["class_bytes"])
+            )
+            return Agreed(encoding, counts, rate, lengths, validation, start, class_bytes)
     except (ValueError, KeyError, TypeError, InputError) as error:
         raise InputError(f"{path} is damaged; start a new run") from error
     raise InputError(f"{path} is damaged; start a new run")
@@ -128,5 +133,6 @@ def write_agreement(path: Path, agreed: Agreed) -> None:
         "row_lengths": {site: asdict(own) for site, own in agreed.lengths.items()},
         "validation": agreed.validation,
         "start": list(agreed.start),
+        "class_bytes": agreed.class_bytes,
     }
     write_json(path, content)
