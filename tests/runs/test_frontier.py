@@ -13,6 +13,8 @@ from tests.cli.command import fedminmax as command
 from tests.cli.hospitals import rounds_of, write_config, write_hospitals
 from tests.cli.in_process import complaint_here, run_here
 from tests.complaints import complaint_of
+from tests.network.masked_problem import FourSites, listed_config
+from tests.runs.network_runs import run_between_sites
 
 MODEL = 'kind = "logistic"\nloss = "cross_entropy"\nridge = 1e-2'
 METHOD = 'name = "fedminmax-fast"\nkeep_share = 0.3'
@@ -138,3 +140,41 @@ def test_a_folder_without_a_frontier_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "has no frontier.json" in complaint_here(capsys, "frontier", tmp_path)
+
+
+def frontier_config(folder: Path, *, masked: bool = False) -> Path:
+    """A configuration for four sites, whose method finds a frontier."""
+    listed_config(folder)
+    path = folder / "fedminmax.toml"
+    words = path.read_text().replace("learning_rate = 0.3", "frontier = true")
+    words = words.replace('"fedminmax"', '"fedminmax-fast"').replace("rounds = 3", "rounds = 60")
+    words = words.replace('kind = "logistic"', MODEL)
+    path.write_text(words + f"[federation]\nsecure_aggregation = {str(masked).lower()}\n")
+    return path
+
+
+def between_sites(config: Path, folder: Path, *, masked: bool) -> FrontierFile:
+    run = run_between_sites(config, folder, FourSites(config.parent) if masked else None)
+    run.collect()
+    return read_frontier(folder)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_sites_find_the_same_frontier(tmp_path: Path, *, masked: bool) -> None:
+    config = frontier_config(tmp_path, masked=masked)
+    apart = between_sites(config, tmp_path / "apart", masked=masked)
+    run_here("frontier", config, "--out", tmp_path / "together")
+    together = read_frontier(tmp_path / "together")
+    assert apart.rounds == together.rounds
+    close = 1e-4 if masked else 1e-6
+    for one, other in zip(apart.points, together.points, strict=True):
+        for name in ("keep_share", "mean", "worst"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=close)
+        assert one.proof.lower <= one.proof.upper
+        assert one.proof.lower == pytest.approx(other.proof.lower, rel=3e-4)
+        assert one.results.risk.overall.value == pytest.approx(
+            other.results.risk.overall.value, rel=close
+        )
+    assert (apart.points[0].results.secure_aggregation is not None) == masked
+    chosen = choose_point(tmp_path / "apart", 3)
+    assert finished_results(chosen) == apart.points[2].results

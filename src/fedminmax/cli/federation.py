@@ -149,6 +149,7 @@ def _add_local(actions: Commands) -> None:
         "secure_aggregation in [federation]; if that is not set, on for three sites or more)",
     )
     add_overrides(parser, "rounds", "validation", "patience", "optimality_gap", "certify")
+    add_overrides(parser, "frontier")
     _add_site_rules(parser)
 
 

@@ -1,7 +1,7 @@
 """`fedminmax frontier`: the models between the plain and the minimax one, in a table and a picture.
 
 `--choose N` makes a run folder of one of them. Given the folder of a finished frontier instead of a
-configuration, it shows that one.
+configuration, it shows that one: also one that sites found together.
 """
 
 import argparse
@@ -25,7 +25,8 @@ def add_to(commands: Commands) -> None:
         short="the models between the plain and the minimax one",
         text="Find about ten models between the plain model, which has the lowest mean risk, and "
         "the minimax model, which has the lowest risk for its worst-off group, in up to 15 rounds "
-        "more. Each is certified: no model of this kind is better for both.",
+        "more. Each is certified: no model of this kind is better for both. Between sites, write "
+        "frontier = true in [method], and give this command the run folder.",
         example="frontier fedminmax.toml --out runs/frontier --choose 4",
     )
     add = parser.add_argument

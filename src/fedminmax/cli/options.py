@@ -207,4 +207,9 @@ OVERRIDES: dict[str, dict[str, Any]] = {
         "help": "after the run, prove with up to 20 more rounds how much lower the worst group's "
         "training risk could be (additive, or logistic or linear with a ridge; not Brier)",
     },
+    "frontier": {
+        "action": "store_true",
+        "help": "find the models between the plain and the minimax one, too; 'fedminmax frontier "
+        "RUN' shows them",
+    },
 }

@@ -28,7 +28,7 @@ from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
 from fedminmax.findings import records
 from fedminmax.findings.card import render_card
 from fedminmax.findings.verdict import judge
-from fedminmax.methods.shared.frontier_server import FrontierPoint
+from fedminmax.methods.shared.frontier_server import FoundPoints
 from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS, NO_ESTIMATE, Estimate
 from fedminmax.metrics.paired_change import PairedChange, paired_changes
@@ -55,11 +55,10 @@ def today() -> str:
 
 @dataclass(frozen=True, eq=False)
 class FoundFrontier:
-    """The points of a frontier, their models, and the number of the recommended one."""
+    """The points of a frontier, and their models."""
 
-    points: tuple[FrontierPoint, ...]
+    found: FoundPoints
     saved: tuple[SavedModel, ...]
-    recommended: int
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.data.tables.census import census_of
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
-from fedminmax.methods.shared.frontier_server import FrontierState, check_complete
+from fedminmax.methods.shared.frontier_server import FrontierState
 from fedminmax.metrics.sums import empty_sums, metric_names, score_table, sum_by_group
 from fedminmax.runs.assemble import (
     FinishedRun,
@@ -62,9 +62,8 @@ def finish_run(
             alternative = _saved_model(training, parameters, other.value)
     frontier, state = None, progress.state
     if isinstance(state, FrontierState):
-        check_complete(state)
-        saved_points = [_saved_model(training, own.unsqueeze(0), CHOSEN) for own in state.models]
-        frontier = FoundFrontier(state.points, tuple(saved_points), state.recommended)
+        models = [_saved_model(training, own.unsqueeze(0), CHOSEN) for own in state.models]
+        frontier = FoundFrontier(state.found, tuple(models))
     personal, notes = None, list(tables.notes)
     if progress.kept.numel():
         personal, further = measure_personal(saved, tables, federation, progress.kept)

@@ -42,7 +42,7 @@ PLAIN_METHOD = "fedavg-fast"
 
 def write_frontier(
     run: FinishedRun,
-    found: FoundFrontier,
+    frontier: FoundFrontier,
     sums: ScoreSums,
     config: TableConfig,
     census: CensusFile,
@@ -54,14 +54,15 @@ def write_frontier(
 
     Args:
         run: the run that found them; its answer is the recommended point.
-        found: the points.
+        frontier: the points and their models.
         sums: of all points' scores on test rows, side by side.
         config: of the run.
         census: rows by site and group.
         unit: converts risks to the target's unit, squared.
         further: what ``assemble`` takes besides.
     """
-    folder, points = run.table_run.folder, _runs_of_points(run, found, unit)
+    folder, found = run.table_run.folder, frontier.found
+    points = _runs_of_points(run, frontier, unit)
     plain = points[0]
     pairs = [
         assemble([own, plain], sums.of_models((number, 0), len(points)), config, census, **further)
@@ -103,12 +104,12 @@ def write_frontier(
     return [results[found.recommended], results[0]]
 
 
-def _runs_of_points(run: FinishedRun, found: FoundFrontier, unit: float) -> list[FinishedRun]:
+def _runs_of_points(run: FinishedRun, frontier: FoundFrontier, unit: float) -> list[FinishedRun]:
     """Return each point as a run of its own, the first one as that of a baseline."""
     own, card = run.table_run, CARDS[PLAIN_METHOD]
     plain = replace(own, folder=own.folder / BASELINE_FOLDER, card=card, method=card.build({}))
     points: list[FinishedRun] = []
-    for point, saved in zip(found.points, found.saved, strict=True):
+    for point, saved in zip(frontier.found.points, frontier.saved, strict=True):
         method: Any = own.method
         is_plain, certificate = not points, point.certificate.in_units(unit)
         # What a run that ends with this point would have logged at its end.

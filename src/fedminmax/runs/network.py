@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,14 +45,23 @@ from fedminmax.network.server.measure import read_measured
 from fedminmax.network.server.run import (
     read_alternative_model,
     read_members,
+    read_models,
     read_outcome,
+    read_points,
     read_proof,
     read_validation,
     run_folder,
 )
 from fedminmax.network.wire.plan import NetworkPlan, task_of
-from fedminmax.runs.assemble import FinishedRun, assemble, validation_of, write_run
+from fedminmax.runs.assemble import (
+    FinishedRun,
+    FoundFrontier,
+    assemble,
+    validation_of,
+    write_run,
+)
 from fedminmax.runs.folder import BASELINE_FOLDER
+from fedminmax.runs.frontier import write_frontier
 from fedminmax.runs.plan import CHOSEN, TableRun
 from fedminmax.runs.privacy import guarantee_of
 from fedminmax.training.checkpoint import checkpoint_paths
@@ -76,26 +86,33 @@ def collect_network_run(
     if agreed is None:
         raise InputError(f"{fetched} has no {AGREEMENT_FILE}; the sites never agreed")
     runs = read_runs(fetched, plan, agreed, config, folder)
-    tests = score_tests(fetched, plan, config, [run.saved for run in runs])
+    tests = score_tests(fetched, plan, config, [own for run in runs for own in _measured_of(run)])
     census = census_of_sites(plan, agreed, tests)
     runs = [_with_remarks(run, plan, fetched, census, tests) for run in runs]
     masks = plan.secure_aggregation
-    results = assemble(
-        runs,
-        tests.sums,
-        config,
-        census,
-        privacy=None if plan.privacy is None else _privacy(plan, agreed, spent),
-        secure_aggregation=masks.threshold if masks else None,
-    )
+    protected: dict[str, Any] = {
+        "privacy": None if plan.privacy is None else _privacy(plan, agreed, spent),
+        "secure_aggregation": masks.threshold if masks else None,
+    }
+    found, unit = runs[0].frontier, agreed.encoding.risk_unit
+    results = []
+    if found is None:
+        results = assemble(runs, tests.sums, config, census, **protected)
     # The method's run comes last: its results mark the whole folder as finished.
     for number in reversed(range(len(runs))):
         source, target = run_folder(fetched, plan, number), runs[number].table_run.folder
         current, _ = checkpoint_paths(source)
         for name in (ROUNDS_FILE, current.name):
             write_copy(source / name, target / name)
-        write_run(runs[number], results[number], config, census)
+        if found is None:
+            write_run(runs[number], results[number], config, census)
+    if found is not None:
+        return write_frontier(runs[0], found, tests.sums, config, census, unit=unit, **protected)
     return results
+
+
+def _measured_of(run: FinishedRun) -> tuple[SavedModel, ...]:
+    return (run.saved,) if run.frontier is None else run.frontier.saved
 
 
 def _privacy(plan: NetworkPlan, agreed: Agreed, spent: float | None) -> PrivacyOfRun:
@@ -147,6 +164,11 @@ def read_runs(
                 other = Iterate.LAST if name == Iterate.BEST.value else Iterate.BEST
                 parameters = read_alternative_model(source).unsqueeze(0)
                 alternative = _saved_model(parameters, other.value, task, agreed, config)
+        frontier, points = None, read_points(source)
+        if points is not None:
+            models = read_models(source)
+            saved = [_saved_model(own, CHOSEN, task, agreed, config) for own in models]
+            frontier = FoundFrontier(points, tuple(saved))
         proof, certificate = read_proof(source), rounds[-1].certificate
         if proof is not None and proof.certificate is not None:
             certificate = proof.certificate.in_units(encoding.risk_unit)
@@ -158,6 +180,7 @@ def read_runs(
                 alternative=alternative,
                 validation=validation,
                 certificate=certificate,
+                frontier=frontier,
                 warnings=(proof.reason,) if proof and proof.reason else (),
                 sites=sites_of(rounds, plan),
                 class_bytes=agreed.class_bytes,

@@ -59,6 +59,14 @@ class FrontierPoint:
     certificate: Certificate
 
 
+@dataclass(frozen=True)
+class FoundPoints:
+    """All points of a frontier, and the place of the recommended one among them."""
+
+    points: tuple[FrontierPoint, ...]
+    recommended: int
+
+
 @dataclass(frozen=True, eq=False)
 class FrontierState:
     """The server at work on one point, and the points so far.
@@ -138,14 +146,27 @@ class FrontierState:
             for keep, risks, weights, proof in known
         )
 
+    @property
+    def found(self) -> FoundPoints:
+        """All points; rounds that were not enough for them are refused."""
+        if not self.is_complete:
+            raise InputError(
+                f"frontier: {self.target} of {len(self.keep_shares)} models were found; give more "
+                "rounds, and it goes on from there"
+            )
+        return FoundPoints(self.points, self.recommended)
 
-def check_complete(state: FrontierState) -> None:
-    """Refuse to end a run whose rounds were not enough for all points."""
-    if not state.is_complete:
-        raise InputError(
-            f"frontier: {state.target} of {len(state.keep_shares)} models were found; give more "
-            "rounds, and it goes on from there"
-        )
+
+def keep_shares_of(keep_share: float) -> list[float]:
+    """Return k of every point, from plain to minimax; this one is among them."""
+    return sorted({*KEEP_SHARES, min(keep_share, PLAIN)}, reverse=True)
+
+
+def models_of(method: object) -> int:
+    """Return how many models of a run are measured: those of a frontier, or one."""
+    if not getattr(method, "frontier", False):
+        return 1
+    return len(keep_shares_of(float(getattr(method, "keep_share", 0.0))))
 
 
 def start_frontier(
@@ -170,7 +191,7 @@ def start_frontier(
         raise InputError(
             "frontier: needs second derivatives; set curvature = true, or take fewer columns"
         )
-    points = sorted({*KEEP_SHARES, min(keep_share, PLAIN)}, reverse=True)
+    points = keep_shares_of(keep_share)
     fixed = replace(server.fixed, keep_share=points[0])
     groups = len(fixed.shares)
     rows = torch.zeros(0, groups, dtype=torch.float64)

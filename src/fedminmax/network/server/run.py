@@ -19,6 +19,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.json_log import JsonLog
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.method import lets_sites_keep
+from fedminmax.methods.shared.frontier_server import FoundPoints, FrontierState
 from fedminmax.network.server import disk
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import Agreement
@@ -44,6 +45,7 @@ OUTCOME_FILE = "outcome.json"
 MEMBERS_FILE = "members.safetensors"
 VALIDATION_FILE = "validation.json"
 PROOF_FILE = "proof.json"
+FRONTIER_FILE = "frontier.json"
 ADVICE = "resume the run, which brings it again"
 # Checkpoints may take this share of the time; for a large model they are every few seconds.
 SAVING_SHARE = 0.04
@@ -153,7 +155,8 @@ def _run_all(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
         _run(agreement, sites, number, own)
         if plan.certify and number == 0:
             _prove(agreement, sites, own)
-    measured, silent = measure(agreement, sites, [read_members(own) for own in folders])
+    models = [own for folder in folders for own in read_models(folder)]
+    measured, silent = measure(agreement, sites, models)
     write_measured(folder, measured)
     encoding = agreement.encoding
     refused = dict(agreement.refused)
@@ -174,6 +177,19 @@ def read_members(folder: Path) -> Tensor:
     """Read a finished run's models, one per line; several are a mixture."""
     (members,) = read_tensors(folder / MEMBERS_FILE, ("members",))
     return members
+
+
+def read_models(folder: Path) -> list[Tensor]:
+    """Read what is measured of a finished run: its answer, or all points of its frontier."""
+    if read_points(folder) is None:
+        return [read_members(folder)]
+    (models,) = read_tensors(folder / MEMBERS_FILE, ("points",))
+    return list(models.unsqueeze(1))
+
+
+def read_points(folder: Path) -> FoundPoints | None:
+    """Read the points of a finished run's frontier; None if it has none."""
+    return disk.read_record(folder / FRONTIER_FILE, FoundPoints, ADVICE)
 
 
 def read_alternative_model(folder: Path) -> Tensor:
@@ -241,7 +257,10 @@ def _write_answer(
 ) -> None:
     """Write the models of a finished run, and what validation rows say of them."""
     answer, best = answer_of(progress, output), progress.iterates.best
-    tensors = {"members": members_of(progress, output)}
+    tensors, state = {"members": members_of(progress, output)}, progress.state
+    if isinstance(state, FrontierState):
+        disk.write_record(folder / FRONTIER_FILE, state.found)
+        tensors["points"] = state.models
     if best.chosen.is_measured:
         other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
         tensors["beside"] = progress.iterates.parameters(other)

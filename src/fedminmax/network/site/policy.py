@@ -32,6 +32,7 @@ from fedminmax.data.tables.sources import hold_out, read_file_rows
 from fedminmax.methods.card import max_members
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again
+from fedminmax.methods.shared.frontier_server import models_of
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Question
@@ -365,7 +366,12 @@ def check_models(
     runs: Sequence[Tensor], methods: Sequence[AnyMethod[Any]], plan: NetworkPlan
 ) -> None:
     """Refuse to measure more models than a run can return."""
-    for members, method, planned in zip(runs, methods, plan.runs, strict=True):
+    asked = [
+        (method, planned)
+        for method, planned in zip(methods, plan.runs, strict=True)
+        for _ in range(models_of(method))
+    ]
+    for members, (method, planned) in zip(runs, asked, strict=True):
         most = max_members(method, planned.rounds)
         if len(members) > most:
             raise RefusedError(

@@ -21,6 +21,7 @@ import torch
 
 from fedminmax.core.messages import Order, Sums
 from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.shared.frontier_server import models_of
 from fedminmax.network.secure.messages import Ask, UnmaskAsk, from_bytes
 from fedminmax.network.site.agreeing import SERVER, AgreeingSite, bytes_of, content_of
 from fedminmax.network.site.encoded_site import reply_to
@@ -128,7 +129,8 @@ class Site(AgreeingSite):
     def measure(self, models: object, ask: Ask | None = None) -> bytes:
         """Return sums of scores of each run's models over the held-out rows."""
         job, encoded_site = self._ready("models")
-        runs = models_from_bytes(models, len(job.plan.runs), encoded_site.start, SERVER)
+        count = sum(map(models_of, self._methods))
+        runs = models_from_bytes(models, count, encoded_site.start, SERVER)
         check_models(runs, self._methods, job.plan)
         question = Question(Endpoint.MEASURE)
         self.journal.allow(question, *content_of(*runs))
