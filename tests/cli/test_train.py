@@ -358,11 +358,15 @@ def test_on_adult_the_verdict_on_exact_minimax_names_the_misses_of_white_women(
     names = ("--site-column", "site", "--target", "income", "--groups", "sex,race")
     run_here("init", "adult.csv", *names)
     config = Path("fedminmax.toml")
-    text = config.read_text().replace("[method]", "[method]\nkeep_share = 0.0")
+    text = config.read_text().replace("[method]", "[method]\ntolerance = 0.0")
     config.write_text(text.replace('kind = "additive"', 'kind = "logistic"'))
     capsys.readouterr()
+    monkeypatch.setenv("COLUMNS", "70")
     run_here("train", config, "--out", "run")
-    said = " ".join(capsys.readouterr().out.split())
+    out = capsys.readouterr().out
+    last = out[out.index("Misclassified of 1,000") :]
+    assert max(map(len, last.splitlines())) <= 70
+    said = " ".join(out.split())
     verdict = results_of(Path("run"))["verdict"]
     assert verdict["verdict"] == "no benefit: keep the standard model"
     assert verdict["worst_group"]["group"] == "Male / Asian-Pac-Islander"

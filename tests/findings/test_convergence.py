@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedminmax.core.convergence import WITHIN_GAP, Convergence
-from fedminmax.findings.convergence import marked, notes_on_convergence, verdict
+from fedminmax.findings.convergence import convergence_text, marked, notes_on_convergence
 
 FALLING = Convergence(
     converged=False,
@@ -21,7 +21,7 @@ FALLING = Convergence(
 
 def test_the_numbers_of_a_verdict() -> None:
     """The slope is 1 % of the risk in 100 rounds, and 0.024 of 0.2 are left."""
-    said = verdict("A", FALLING, "--epochs")
+    said = convergence_text("A", FALLING, "--epochs")
     for fact in ("not converged", "500 rounds", "falls, by 1 %", "12 %", "4,000 rounds (--epochs)"):
         assert fact in said
 
@@ -29,7 +29,7 @@ def test_the_numbers_of_a_verdict() -> None:
 @pytest.mark.parametrize("convex", [True, False])
 def test_only_a_convex_loss_has_an_optimum(*, convex: bool) -> None:
     within = replace(FALLING, converged=True, reason=WITHIN_GAP, remaining=1e-6)
-    assert ("stationary point" in verdict("A", within, convex=convex)) is not convex
+    assert ("stationary point" in convergence_text("A", within, convex=convex)) is not convex
 
 
 def test_a_mark_is_explained_where_it_is_used() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fedminmax.core.convergence import WITHIN_GAP
 from fedminmax.findings.records import Results
-from fedminmax.findings.training import certificate_text, cost_text, verdict_of, weights_text
+from fedminmax.findings.training import certificate_text, convergence_of, cost_text, weights_text
 from fedminmax.methods.catalogue import CARDS
 from tests.runs.run_folders import GROUPS, results
 
@@ -114,7 +114,7 @@ def test_the_verdict_on_a_run_knows_its_loss() -> None:
     content = results("FedMinMax", (0.3, 0.24), (0.03, 0.01), (150, 900), GROUPS)
     for loss, words_of in (("brier", True), ("cross_entropy", False)):
         changed = LOGISTIC | {"loss": loss, "convergence": found}
-        said = verdict_of(Results.model_validate(content | changed))
+        said = convergence_of(Results.model_validate(content | changed))
         assert ("to a stationary point" in said) is words_of
 
 

@@ -31,7 +31,7 @@ from fedminmax.core.messages import Census
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.exports.effects import effects_of
 from fedminmax.findings.card import render_card
-from fedminmax.findings.convergence import verdict
+from fedminmax.findings.convergence import convergence_text
 from fedminmax.findings.records import PrivacyOfRun, Results
 from fedminmax.findings.seed_spread import spread_over_seeds, spread_table
 from fedminmax.findings.training import why_not_certified
@@ -56,7 +56,7 @@ FALLING = Convergence(
     slope=-2e-5,
     remaining=0.024,
 )
-VERDICTS = {
+STATES = {
     "converged": replace(FALLING, converged=True, reason="converged", remaining=1e-6),
     "within its gap": replace(FALLING, converged=True, reason=WITHIN_GAP, remaining=1e-6),
     "by validation": replace(FALLING, converged=True, reason=BY_VALIDATION),
@@ -283,7 +283,7 @@ def said(run: Run) -> str:
 
 def test_the_sentences_of_every_branch(runs: dict[str, Run], folder: Path) -> None:
     """Verdicts on convergence, reasons why nothing is certified, and verdicts."""
-    parts = [(reason, verdict("A", found)) for reason, found in VERDICTS.items()]
+    parts = [(reason, convergence_text("A", found)) for reason, found in STATES.items()]
     certified = runs["certified"].chosen.results
     fast = certified.method.model_copy(update={"key": "fedminmax-fast"})
     partial_fast = fast.model_copy(update={"participation": 0.5})

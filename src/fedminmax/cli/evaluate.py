@@ -71,7 +71,7 @@ def print_evaluated(
     from fedminmax.cli.terminal import print_table, wide_console
     from fedminmax.core.text import counted
     from fedminmax.findings.tables import metrics_table
-    from fedminmax.findings.training import verdict_of
+    from fedminmax.findings.training import convergence_of
     from fedminmax.findings.verdict import small_groups_text
 
     console = wide_console()
@@ -80,7 +80,7 @@ def print_evaluated(
     if any(metric.worst_group is not None for metric in test.metrics.values()):
         console.print("A star marks the worst group.")
     if not results.converged:
-        console.print(verdict_of(results))
+        console.print(convergence_of(results))
     small = small_groups_text(results.groups, test)
     if small:
         console.print(small)

@@ -98,7 +98,10 @@ def train(options: argparse.Namespace) -> None:
         }
         print(json.dumps(content))
     elif not training.is_finished:
-        print(f"Stopped with a checkpoint in {folder}; run the same command again to continue.")
+        print(
+            f"Not finished: stopped with a checkpoint in {folder}; run the same command again to "
+            "continue."
+        )
     else:
         print_trained(folder, training.results)
 

@@ -35,7 +35,7 @@ from fedminmax.estimators.training import (
     place_rows,
     train_rows,
 )
-from fedminmax.findings.convergence import verdict
+from fedminmax.findings.convergence import convergence_text
 
 __all__ = [
     "BaseEstimator",
@@ -91,7 +91,7 @@ def set_fitted(estimator: Any, trained: Trained) -> None:
         )
         warnings.warn(message, UserWarning, stacklevel=3)
     if not trained.convergence.converged:
-        message = verdict(type(estimator).__name__, trained.convergence, "rounds=")
+        message = convergence_text(type(estimator).__name__, trained.convergence, "rounds=")
         # Report the line that called fit.
         warnings.warn(message, ConvergenceWarning, stacklevel=3)
 

@@ -13,7 +13,9 @@ MARK = "\N{DAGGER}"
 STATIONARY = " Its loss is not convex in the parameters, so another start may end lower."
 
 
-def verdict(name: str, state: Convergence, option: str = "--rounds", *, convex: bool = True) -> str:
+def convergence_text(
+    name: str, state: Convergence, option: str = "--rounds", *, convex: bool = True
+) -> str:
     """Say whether the run converged; if not, say what to do, and with which option.
 
     Unless risks are ``convex`` in the parameters, a point that no step improves may not be optimal.
@@ -65,7 +67,7 @@ def _why(state: Convergence) -> str:
     )
 
 
-def short_verdict(state: Convergence | None) -> str:
+def short_convergence(state: Convergence | None) -> str:
     """Return a short form for a table; None under a privacy guarantee, where noise hides it."""
     if state is None:
         return "unknown"

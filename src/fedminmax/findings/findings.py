@@ -7,10 +7,10 @@ from fedminmax.findings.records import Results, VerdictOfRun
 from fedminmax.findings.text import capitalised
 from fedminmax.findings.training import (
     certificate_text,
+    convergence_of,
     cost_text,
     could_be_better,
     validation_text,
-    verdict_of,
     weights_text,
 )
 from fedminmax.findings.verdict import Fact, facts_of, merged_groups_text, small_groups_text
@@ -77,5 +77,5 @@ def findings(results: Results, baseline: Results | None = None) -> Findings:
 
 def _model(results: Results) -> ModelFindings:
     return ModelFindings(
-        results, verdict_of(results), certificate_text(results), validation_text(results)
+        results, convergence_of(results), certificate_text(results), validation_text(results)
     )

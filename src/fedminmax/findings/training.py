@@ -18,7 +18,7 @@ from fedminmax.core.text import (
     upper_text,
 )
 from fedminmax.core.validation import TIE
-from fedminmax.findings.convergence import MIN_SHOWN, verdict
+from fedminmax.findings.convergence import MIN_SHOWN, convergence_text
 from fedminmax.findings.records import Results, RiskAfterRound
 from fedminmax.findings.text import LOSS_NAMES, PLUS_MINUS, size_text
 
@@ -38,7 +38,7 @@ ABOUT_CERTIFICATES = (
 )
 
 
-def verdict_of(results: Results) -> str:
+def convergence_of(results: Results) -> str:
     """Say whether a run on tables converged; if not, say what to do."""
     if results.convergence is None:
         return (
@@ -47,7 +47,7 @@ def verdict_of(results: Results) -> str:
             "more noise."
         )
     convex = results.loss in CONVEX_LOSSES and not results.model.hidden
-    return verdict(results.method.name, results.convergence, convex=convex)
+    return convergence_text(results.method.name, results.convergence, convex=convex)
 
 
 def could_be_better(results: Results) -> str:

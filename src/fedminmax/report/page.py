@@ -31,7 +31,7 @@ from fedminmax.findings.advice import (
     remedies,
     reveals_table,
 )
-from fedminmax.findings.convergence import short_verdict
+from fedminmax.findings.convergence import short_convergence
 from fedminmax.findings.findings import Findings
 from fedminmax.findings.records import RISK, Results
 from fedminmax.findings.tables import Table, metrics_table, mistakes_tables
@@ -336,7 +336,7 @@ def _settings(results: Results) -> dict[str, str]:
         "method": results.method.key,
         "rounds": f"{results.method.rounds:,}",
         "participation": f"{results.method.participation:g}",
-        "converged": short_verdict(results.convergence),
+        "converged": short_convergence(results.convergence),
         "seed": str(results.seed),
         "returned model": results.iterate.replace("_", " "),
         **_validation(results),
