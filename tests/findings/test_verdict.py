@@ -277,3 +277,14 @@ def test_each_kind_of_mistake_has_its_table() -> None:
     assert lines["women"] == ("60", "300", "500", "+200 (+190 to +210) worse")
     assert lines["men"][-1].endswith("better")
     assert lines["others"][-1] == TOO_FEW
+
+
+def test_the_end_of_a_clear_change_never_reads_as_0() -> None:
+    own = run_of((-0.05, 0.0102, 0.0100001))
+    lines = {
+        line[0]: line
+        for line in mistakes_tables(own.model_copy(update={"verdict": judge(own)}))[0].lines
+    }
+    assert lines["men"][-1] == "+10.2 (+0.2 to +20.2) worse"
+    assert lines["others"][-1].startswith("+10.0001 (+0.0001 to")
+    assert lines["women"][-1].endswith("better")

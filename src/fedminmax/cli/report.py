@@ -58,9 +58,10 @@ def write_report(options: argparse.Namespace) -> None:
     write_text(out, render_report(report, __version__))
     for part in report.parts:
         found = part.found
-        print(f"{found.headline} {found.verdict.reason if found.verdict else ''}".strip())
-        if found.small_groups:
-            print(found.small_groups)
+        verdict = f"{found.headline} {found.verdict.reason}" if found.verdict else ""
+        for paragraph in (verdict, found.small_groups):
+            if paragraph:
+                print(paragraph)
     print(f"Report: {out}")
     if summary is not None:
         write_text(summary, render_summary(runs[0], __version__))

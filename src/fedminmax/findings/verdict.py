@@ -9,6 +9,7 @@ price. All changes are paired, and their intervals hold at once (``metrics.paire
 choice of a group or of the largest harm needs no further correction.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -244,8 +245,12 @@ def _shown(results: Results, change: Change, value: float, *, sign: bool = False
     if change.kind not in OF_PEOPLE:
         metric = RISK if change.kind == RISK else ERROR
         return write(value, decimals_of(results, metric))
-    # Decimals that the interval leaves uncertain mean nothing.
-    return write(PEOPLE * value, 0 if PEOPLE * (change.high - change.low) >= 4.0 else 1)
+    # Decimals that the interval leaves uncertain mean nothing, but an end that is not 0 shows it.
+    decimals = 0 if PEOPLE * (change.high - change.low) >= 4.0 else 1
+    if change.is_clear:
+        nearest = PEOPLE * min(abs(change.low), abs(change.high))
+        decimals = max(decimals, math.ceil(-math.log10(2.0 * nearest)))
+    return write(PEOPLE * value, decimals)
 
 
 def change_cells(results: Results, change: Change | None) -> tuple[str, str, str]:
