@@ -22,6 +22,7 @@ from fedminmax.advice.cost import MessageBytes, Rounds
 from fedminmax.advice.counts import Advice, RunCost, advise
 from fedminmax.cli.advise import print_advice
 from fedminmax.cli.evaluate import print_evaluated
+from fedminmax.cli.frontier import print_frontier
 from fedminmax.cli.terminal import wide_console
 from fedminmax.cli.trained import print_spread, print_trained
 from fedminmax.config.sections import ReportSection
@@ -32,7 +33,8 @@ from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.exports.effects import effects_of
 from fedminmax.findings.card import render_card
 from fedminmax.findings.convergence import convergence_text
-from fedminmax.findings.records import PrivacyOfRun, Results
+from fedminmax.findings.frontier import FrontierFile, PointOfFrontier, group_tables
+from fedminmax.findings.records import PrivacyOfRun, ProofOfRun, Results
 from fedminmax.findings.seed_spread import spread_over_seeds, spread_table
 from fedminmax.findings.training import why_not_certified
 from fedminmax.live.live_run import LiveModel, LiveRun, LiveSite, Stage
@@ -159,6 +161,43 @@ def test_the_terminal(runs: dict[str, Run], printed: Printed, folder: Path) -> N
     table = spread_table(spread, first)
     seeds = printed(partial(print_spread, folder, spread, table, "RUNS/seed-0"))
     check("terminal.txt", [*parts, ("evaluate", evaluated), ("train --seeds", seeds)], folder)
+
+
+def frontier_of(results: Results, plain: Results) -> FrontierFile:
+    """Three models, of which the second is recommended; the boundary is known."""
+    risks = ((0.999999, 0.4, 0.56), (0.3, 0.402, 0.521), (0.0, 0.41, 0.52))
+    points = []
+    for place, (keep, mean, worst) in enumerate(risks):
+        mixed = keep * mean + (1.0 - keep) * worst
+        points.append(
+            PointOfFrontier(
+                number=place + 1,
+                keep_share=keep,
+                round=4 + place,
+                mean=mean,
+                worst=worst,
+                risks=(worst, mean / 2),
+                weights=(0.5, 0.5),
+                proof=ProofOfRun(upper=mixed, lower=mixed - 1e-5, penalty=0.001, ridge=1e-4),
+                results=results if place else plain,
+            )
+        )
+    return FrontierFile(format=1, rounds=9, recommended=2, points=tuple(points))
+
+
+def test_the_frontier(runs: dict[str, Run], printed: Printed, folder: Path) -> None:
+    results, plain = models_of(runs["certified"])
+    found = frontier_of(results, plain)
+    run = runs["certified"]
+    page = render_report(build_report([replace(run, frontier=found)]), "0.1.0")
+    assert 'id="run-frontier-title"' in page
+    shown = printed(partial(print_frontier, found, run.chosen.folder))
+    tables = [
+        "\n".join([table.caption, *(" | ".join(line) for line in (table.headers, *table.lines))])
+        for table in group_tables(found)
+    ]
+    assert all(cell in page for table in group_tables(found) for cell in table.headers)
+    check("frontier.txt", [("frontier", shown), ("by group", "\n\n".join(tables))], folder)
 
 
 def test_the_model_card(runs: dict[str, Run], folder: Path) -> None:

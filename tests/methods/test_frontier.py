@@ -137,6 +137,17 @@ def test_the_answer_is_the_recommended_point() -> None:
     assert point.certificate.upper == pytest.approx(alone.upper, rel=3e-4)
 
 
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-2, 0.1])
+def test_with_a_tolerance_the_lowest_mean_within_it_is_recommended(tolerance: float) -> None:
+    rows = classes(4, 4, 3, 2)
+    state, _ = found_in(federation_of(rows), FedMinMaxFast(tolerance=tolerance, frontier=True))
+    limit = (1.0 + tolerance) * worst_by_scipy(rows, 2, RIDGE)
+    own, *more = state.points[state.recommended :]
+    assert own.worst <= limit + 1e-6
+    assert all(own.mean <= other.mean + 1e-9 for other in more)
+    assert all(other.worst > limit - 1e-4 for other in state.points[: state.recommended])
+
+
 def test_small_groups_keep_their_share_in_every_point() -> None:
     rows = classes(5, 4, 3, 2, rows=200)
     counts = torch.bincount(rows[2])

@@ -65,7 +65,7 @@ def show_frontier(options: argparse.Namespace) -> None:
         content = {"run": str(folder), "chosen": None if chosen is None else str(chosen)}
         print(json.dumps(content | {"frontier": record_as_json(found)}))
         return
-    _print(found, folder, chosen)
+    print_frontier(found, folder, chosen)
 
 
 def _find(options: argparse.Namespace, folder: Path) -> None:
@@ -81,7 +81,8 @@ def _find(options: argparse.Namespace, folder: Path) -> None:
     finish_training(config, folder, options.device, math.inf)
 
 
-def _print(found: "FrontierFile", folder: Path, chosen: Path | None) -> None:
+def print_frontier(found: "FrontierFile", folder: Path, chosen: Path | None = None) -> None:
+    """Print the models, write their picture, and say where the files are."""
     from fedminmax.cli.terminal import print_table, wide_console
     from fedminmax.findings.frontier import frontier_sentences, frontier_table
     from fedminmax.report.frontier import write_picture

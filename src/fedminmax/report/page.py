@@ -52,6 +52,7 @@ from fedminmax.report.advice_figure import mixes_figure
 from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.curves import curves_of, rounds_figure
 from fedminmax.report.effects import EffectsPart, effects_part
+from fedminmax.report.frontier import frontier_figure
 from fedminmax.report.questions import Answer, could_be_better, too_small, what_would_help
 from fedminmax.report.read_run import Run
 from fedminmax.report.style import ReportFigure, inline_svg, short
@@ -186,6 +187,7 @@ def _part(run: Run, name: str) -> RunPart:
         questions=(could_be_better(run), what_would_help(run), too_small(run)),
         figures=(
             risk_by_group_figure(run, f"{name}-risk-by-group"),
+            *([frontier_figure(run.frontier, f"{name}-frontier")] if run.frontier else []),
             rounds_figure(curves_of(run), f"{name}-rounds"),
         ),
         effects=effects_part(run, name),

@@ -19,6 +19,7 @@ from fedminmax.data.tables.census import MAX_COUNT, CensusFile, first_error
 from fedminmax.exports.effects import ModelEffects, effects_of
 from fedminmax.exports.saved_model import MODEL_FILE, load_model
 from fedminmax.findings.findings import Findings, findings
+from fedminmax.findings.frontier import FrontierFile
 from fedminmax.findings.records import MAX_NUMBER, RISK, Results
 from fedminmax.runs.folder import (
     BASELINE_FOLDER,
@@ -27,6 +28,7 @@ from fedminmax.runs.folder import (
     RESULTS_FILE,
     finished_results,
 )
+from fedminmax.runs.frontier import has_frontier, read_frontier
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 
 REPEAT = "finish or repeat the run with 'fedminmax train'"
@@ -116,7 +118,8 @@ class Trained:
 class Run:
     """A run folder: a method, its baseline if there is one, and the census of their rows.
 
-    ``effects`` are those of an additive model.
+    ``effects`` are those of an additive model; ``frontier`` are the models around this one, if
+    the run found them.
     """
 
     label: str
@@ -125,6 +128,7 @@ class Run:
     census: CensusFile
     config: str
     effects: ModelEffects | None = None
+    frontier: FrontierFile | None = None
 
     @cached_property
     def findings(self) -> Findings:
@@ -170,7 +174,15 @@ def read_run(folder: Path) -> Run:
         check_trained(baseline.folder, baseline.results, baseline.rounds, REPEAT)
         check_baseline(baseline.folder, baseline.results, chosen.results, REPEAT)
     config = _read(folder / CONFIG_FILE)
-    return Run(chosen.results.method.name, chosen, baseline, census, config, _effects(folder))
+    return Run(
+        chosen.results.method.name,
+        chosen,
+        baseline,
+        census,
+        config,
+        _effects(folder),
+        read_frontier(folder) if has_frontier(folder) else None,
+    )
 
 
 def _effects(folder: Path) -> ModelEffects | None:

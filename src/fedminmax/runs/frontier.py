@@ -110,8 +110,12 @@ def _runs_of_points(run: FinishedRun, frontier: FoundFrontier, unit: float) -> l
     plain = replace(own, folder=own.folder / BASELINE_FOLDER, card=card, method=card.build({}))
     points: list[FinishedRun] = []
     for point, saved in zip(frontier.found.points, frontier.saved, strict=True):
-        method: Any = own.method
         is_plain, certificate = not points, point.certificate.in_units(unit)
+        method: Any = own.method
+        trained = plain
+        if not is_plain:
+            kept = replace(method, keep_share=point.keep_share, tolerance=0.0)
+            trained = replace(own, method=kept)
         # What a run that ends with this point would have logged at its end.
         last = replace(
             run.rounds[-1],
@@ -127,9 +131,7 @@ def _runs_of_points(run: FinishedRun, frontier: FoundFrontier, unit: float) -> l
         points.append(
             replace(
                 run,
-                table_run=plain
-                if is_plain
-                else replace(own, method=replace(method, keep_share=point.keep_share)),
+                table_run=trained,
                 rounds=rounds,
                 saved=saved,
                 certificate=None if is_plain else certificate,

@@ -73,7 +73,8 @@ class FrontierState:
 
     ``target`` is the number of the point that is being sought, ``asked`` the rounds that it took,
     ``spent`` the rounds after the first point. Of the points so far: ``models`` [p, n], ``risks``
-    and ``all_weights`` [p, groups], and ``proofs`` [p, 4]: upper, lower, penalty, round.
+    and ``all_weights`` [p, groups], and ``proofs`` [p, 4]: upper, lower, penalty, round. With a
+    ``tolerance``, the recommended one is chosen last: the lowest mean within it.
     """
 
     server: SecondOrderState
@@ -83,9 +84,11 @@ class FrontierState:
     all_weights: Tensor
     proofs: Tensor
     recommended: int
+    tolerance: float = 0.0
     target: int = 0
     asked: int = 0
     spent: int = 0
+    rounds: int = 0
     incomplete: int = 0
 
     @property
@@ -208,6 +211,7 @@ def start_frontier(
         rows,
         rows.new_zeros(0, 4),
         points.index(min(keep_share, PLAIN)),
+        server.allowed.tolerance,
     )
 
 
@@ -224,12 +228,13 @@ def after_frontier_round(
                 f"in {MAX_INCOMPLETE} rounds in a row sites were missing; a frontier needs all "
                 "sites: bring them back, and run it again to continue"
             )
-        return replace(state, incomplete=state.incomplete + 1)
+        return replace(state, incomplete=state.incomplete + 1, rounds=state.rounds + 1)
     state = replace(
         state,
         server=after_second_order_round(state.server, reported, 0.0),
         asked=state.asked + 1,
         spent=state.spent + (state.target > 0),
+        rounds=state.rounds + 1,
         incomplete=0,
     )
     while not state.is_complete and _is_found(state, optimality_gap):
@@ -264,7 +269,7 @@ def _after_point(state: FrontierState) -> FrontierState:
     """Keep the best model as the point that was sought, and turn to the next one."""
     server, number = state.server, state.target + 1
     proved = _proof(server)
-    proof = [proved.upper, proved.lower, proved.penalty, server.rounds]
+    proof = [proved.upper, proved.lower, proved.penalty, state.rounds]
     state = replace(
         state,
         models=torch.cat([state.models, server.best.unsqueeze(0)]),
@@ -275,5 +280,12 @@ def _after_point(state: FrontierState) -> FrontierState:
         asked=0,
     )
     if state.is_complete:
-        return state
+        return _within_tolerance(state) if state.tolerance else state
     return replace(state, server=retargeted(server, float(state.keep_shares[number])))
+
+
+def _within_tolerance(state: FrontierState) -> FrontierState:
+    """Recommend the lowest mean whose worst risk is nearly as low as is possible."""
+    limit = (1.0 + state.tolerance) * state.points[-1].certificate.lower
+    allowed = [place for place, point in enumerate(state.points) if point.worst <= limit]
+    return replace(state, recommended=min(allowed, default=len(state.points) - 1))
