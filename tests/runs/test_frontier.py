@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 import fedminmax
-from fedminmax.findings.frontier import FrontierFile, frontier_table, group_tables
+from fedminmax.findings.frontier import (
+    FrontierFile,
+    frontier_sentences,
+    frontier_table,
+    group_tables,
+)
 from fedminmax.runs.folder import finished_results
 from fedminmax.runs.frontier import choose_point, read_frontier
 from tests.cli.command import fedminmax as command
@@ -79,6 +84,16 @@ def test_tables_have_every_model_and_every_group(found: FrontierFile) -> None:
         f"({-1000 * changed.overall.high:.0f}".replace("-", "\N{MINUS SIGN}")
         in (errors.lines[-1][-1])
     )
+
+
+def test_every_model_but_the_plain_one_has_a_verdict(found: FrontierFile) -> None:
+    """The test records of 210 patients show no clear change with any of them."""
+    verdicts = [point.results.verdict for point in found.points]
+    assert verdicts[0] is None
+    assert {own.verdict for own in verdicts[1:] if own} == {"no clear change"}
+    *others, last = range(2, len(found.points) + 1)
+    listed = f"({', '.join(map(str, others))} and {last})"
+    assert f"against model 1: no clear change {listed}." in " ".join(frontier_sentences(found))
 
 
 def test_a_chosen_model_has_a_run_folder_of_its_own(folder: Path, found: FrontierFile) -> None:

@@ -225,4 +225,14 @@ def frontier_sentences(frontier: FrontierFile) -> list[str]:
         f"these {len(frontier.points)} models are within {upper_percent(largest)} of it. They took "
         f"{counted(frontier.rounds, 'round')}."
     )
-    return [exchange, certified]
+    return [exchange, *_verdicts(frontier), certified]
+
+
+def _verdicts(frontier: FrontierFile) -> list[str]:
+    """List the models by their verdict against the plain one; nothing without test records."""
+    found: dict[str, list[str]] = {}
+    for point in frontier.points:
+        if point.results.change and point.results.verdict:
+            found.setdefault(point.results.verdict.verdict, []).append(str(point.number))
+    told = [f"{verdict} ({listed(numbers)})" for verdict, numbers in found.items()]
+    return [f"Verdicts on test records, against model 1: {'; '.join(told)}."] if told else []
