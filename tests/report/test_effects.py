@@ -9,9 +9,16 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from fedminmax.data.tables.plain_fit import Departure
 from fedminmax.exports.effects import Axis, Effect, ModelEffects, effects_of
 from fedminmax.report.effect_drawings import MAX_BARS, bars_of, cell_names
-from fedminmax.report.effects import MAX_DRAWN, MAX_SHOWN, design_effect, effects_part
+from fedminmax.report.effects import (
+    MAX_DRAWN,
+    MAX_SHOWN,
+    EffectsPart,
+    design_effect,
+    effects_part,
+)
 from fedminmax.report.page import build_report, render_report
 from fedminmax.report.read_run import Run, read_run
 from fedminmax.report.style import inline_svg
@@ -125,3 +132,37 @@ def test_the_design_effect_is_one_for_shares_and_n_over_its_records_for_one_grou
     assert design_effect(with_weights(shares)) == pytest.approx(1.0)
     alone = np.eye(len(records))[0]
     assert design_effect(with_weights(alone)) == pytest.approx(records.sum() / records[0])
+
+
+def test_groups_that_differ_are_drawn_and_listed(tmp_path: Path) -> None:
+    number = Axis("dose", edges=(1.0, 2.0, 4.0))
+    ward = Axis("ward", labels=("a", "b", "other values"))
+    run = with_effects(
+        tmp_path,
+        effect_of(number, [0.1, 0.2, 0.3, 0.4], [20, 30, 20, 20]),
+        effect_of(ward, [0.5, -0.5, 0.0], [50, 50, 0]),
+    )
+    results = run.chosen.results
+
+    def part_with(departures: tuple[Departure, ...] | None) -> EffectsPart:
+        changed = replace(run.chosen, results=results.model_copy(update={"departures": departures}))
+        part = effects_part(replace(run, chosen=changed), "run")
+        assert part is not None
+        return part
+
+    assert "in every group" not in part_with(None).introduction
+    assert "In no group" in part_with(()).introduction
+    departures = (
+        Departure("dose", BAD, ((0, 1), (2, 3)), (0.4, -0.2), (0.1, 0.1), (40, 50), 0.3),
+        Departure("ward", "men", ((0,), (1, 2)), (0.2, -0.2), (0.1, 0.1), (40, 50), 0.2),
+    )
+    part = part_with(departures)
+    assert "effect of “dose” and “ward” is clearly another one in some groups" in part.introduction
+    by_title = {figure.title: figure for figure in part.shown}
+    # The mean of 20 and 30 records at 0.1 and 0.2, and 0.4 more.
+    assert by_title["dose"].tables[1].lines[0] == ("below 2", "0.56", "0.196", "40")
+    assert by_title["ward"].tables[1].lines[1][0] == "2 others"
+    for figure in part.shown:
+        for drawn in (inline_svg(figure), inline_svg(figure.narrow)):
+            ElementTree.fromstring(drawn)  # noqa: S314 - our own
+            assert "<script" not in drawn

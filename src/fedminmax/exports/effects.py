@@ -1,12 +1,18 @@
 """The effects of a saved additive model by column and pair, in the units of the table.
 
+Where the training records of a group differ clearly from an effect, that is told by the sums of
+slopes G and of second derivatives H of the group's losses by code: with the effect alone free, the
+group's own level would be G / H lower, with the variance 1 / H (a score test, Rao 1948).
+
 For two classes an effect is on the log-odds of the second, for more on each one's score (its output
 less the mean of all outputs), for a quantity on the prediction, in the target's unit. Effects are
 centred over the training records (``core.additive.effects``).
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from statistics import NormalDist
 
 import numpy as np
 import polars as pl
@@ -16,12 +22,20 @@ from torch import Tensor, nn
 
 from fedminmax.config.schema import Kind
 from fedminmax.core.additive.effects import CentredEffects, centred_effects
-from fedminmax.core.additive.model import AdditiveModel
+from fedminmax.core.additive.model import AdditiveModel, Block
+from fedminmax.core.additive.sums import coded_bends, coded_group_sums
 from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples
+from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.models import Mixture
 from fedminmax.data.tables.encoding import BinnedQuantity, CodedCategory, CodedFeature, Encoding
+from fedminmax.data.tables.plain_fit import MIN_SHOWN, Departure
 
 Numbers = tuple[float, ...]
+# Of all groups and columns together, if none differs; and the least that is worth telling, in
+# log-odds or standard deviations of a prediction's errors.
+FALSE_ALARMS, MIN_DEVIATION = 0.05, 0.1
+MAX_CELLS, MAX_GROUPS = 12, 3
 
 
 @dataclass(frozen=True)
@@ -127,6 +141,116 @@ def effects_of(model: nn.Module, encoding: Encoding) -> ModelEffects | None:
             )
         ),
     )
+
+
+def departures_of(
+    model: nn.Module, encoding: Encoding, parts: Sequence[Examples]
+) -> tuple[Departure, ...] | None:
+    """Return where groups of these coded records differ clearly from an effect, by column.
+
+    None of a model that is not additive, or has more than one score.
+    """
+    if not isinstance(model, AdditiveModel) or model.out_features > 2:
+        return None
+    outputs, groups = model.out_features, len(encoding.groups)
+    blocks = [Block(size) for size in model.design.sizes]
+    plain = AdditiveModel(outputs, blocks, records=1, ridge=0.0)
+    plain.load_effects(model.effects.detach(), model.bias.detach())
+    loss = "cross_entropy" if outputs == 2 else "squared_error"
+    structure = LinearStructure(outputs, plain.design.columns, intercept=True, loss=loss)
+    parameters = torch.cat([own.detach().flatten() for own in plain.parameters()])
+    slopes = torch.zeros(groups, plain.design.columns, dtype=torch.float64)
+    bends, counts, losses = slopes.clone(), slopes.clone(), slopes.new_zeros(groups)
+    for rows in parts:
+        sums = coded_group_sums(structure, plain.design, parameters, rows, groups)
+        slopes += structure.as_matrix(sums.gradients)[:, -1, :-1]
+        losses += sums.losses
+        for group in range(groups):
+            members = rows.rows((rows.group == group).nonzero()[:, 0])
+            bends[group] += coded_bends(structure, plain.design, parameters, members)[-1]
+            for block, span in enumerate(plain.design.slices()):
+                codes = members.x[:, block].long()
+                counts[group, span] += torch.bincount(codes, minlength=span.stop - span.start)
+    unit = 1.0
+    if outputs == 1:
+        # The deviation of all predictions' errors is the unit in which groups are compared.
+        unit = math.sqrt(float(losses.sum()) / max(sum(map(len, parts)), 1)) or 1.0
+        slopes, bends = slopes / (2.0 * unit), bends / 2.0
+    features = _features(encoding)
+    limit = NormalDist().inv_cdf(1.0 - FALSE_ALARMS / (groups * len(features)))
+    deviation = 1.0 if encoding.target_scale is None else encoding.target_scale.deviation
+    found: list[Departure] = []
+    for feature, span in zip(features, plain.design.slices(), strict=False):
+        ordered = 0 if isinstance(feature, CodedCategory) else len(feature.edges) + 1
+        clear = []
+        for group, name in enumerate(encoding.group_names):
+            own = _departure(
+                _cells(counts[group, span], ordered), slopes[group, span], bends[group, span], limit
+            )
+            if own is None:
+                continue
+            cells, shifts, errors, size = own
+            records = (round(float(counts[group, span][list(cell)].sum())) for cell in cells)
+            scale = unit * deviation
+            clear.append(
+                Departure(
+                    feature.column,
+                    name,
+                    cells,
+                    tuple(scale * float(shift) for shift in shifts),
+                    tuple(scale * float(error) for error in errors),
+                    tuple(records),
+                    scale * size,
+                )
+            )
+        found += sorted(clear, key=lambda own: -own.deviation)[:MAX_GROUPS]
+    return tuple(found)
+
+
+def _cells(counts: Tensor, ordered: int) -> tuple[tuple[int, ...], ...]:
+    """Put codes together: bins in order, as many records in each part, and the rarest categories.
+
+    >>> _cells(torch.tensor([8.0, 8.0, 30.0, 5.0, 12.0]), 4)
+    ((0, 1), (2, 3), (4,))
+    >>> _cells(torch.tensor([8.0, 30.0, 5.0]), 0)
+    ((1,), (0, 2))
+    """
+    total, parts, current = float(counts[:ordered].sum()), [], []
+    for code in range(ordered):
+        current.append(code)
+        if float(counts[current].sum()) >= max(total / MAX_CELLS, MIN_SHOWN):
+            parts.append(tuple(current))
+            current = []
+    if current and parts:
+        parts[-1] = (*parts[-1], *current)
+    others = sorted(range(ordered, len(counts)), key=lambda code: -float(counts[code]))
+    often = [code for code in others if counts[code] >= MIN_SHOWN][:MAX_CELLS]
+    parts += [(code,) for code in often]
+    rare = tuple(sorted(code for code in others if code not in often))
+    if rare and float(counts[list(rare)].sum()) >= MIN_SHOWN:
+        parts.append(rare)
+    return tuple(parts)
+
+
+def _departure(
+    cells: tuple[tuple[int, ...], ...], slopes: Tensor, bends: Tensor, limit: float
+) -> tuple[tuple[tuple[int, ...], ...], Tensor, Tensor, float] | None:
+    """Return cells, shifts, errors and their deviation, if that is clearly not chance."""
+    cells = tuple(cell for cell in cells if float(bends[list(cell)].sum()) > 1e-6)
+    if len(cells) < 2:
+        return None
+    slope, bend = (
+        torch.stack([own[list(cell)].sum() for cell in cells]) for own in (slopes, bends)
+    )
+    shifts = slope.sum() / bend.sum() - slope / bend
+    squares, freedom = float((bend * shifts.square()).sum()), len(cells) - 1
+    # Chi squared as a normal number (Wilson, Hilferty 1931).
+    part = 2.0 / (9.0 * freedom)
+    certainty = ((squares / freedom) ** (1.0 / 3.0) - (1.0 - part)) / math.sqrt(part)
+    size = math.sqrt(max(squares - freedom, 0.0) / float(bend.sum()))
+    if certainty < limit or size < MIN_DEVIATION:
+        return None
+    return cells, shifts, bend.rsqrt(), size
 
 
 def explain_codes(model: nn.Module, encoding: Encoding, codes: Tensor) -> pl.DataFrame:

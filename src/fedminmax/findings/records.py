@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from fedminmax.core.certificate import Certificate, Players
 from fedminmax.core.convergence import Convergence
 from fedminmax.data.tables.census import Count
+from fedminmax.data.tables.plain_fit import Departure
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS
 
 # The metric that training minimises: Brier score, or squared error.
@@ -309,7 +310,8 @@ class Results(BaseModel, frozen=True):
     ``small_groups`` had too few training rows to be trained for; ``merged`` are those merged into
     one group. ``gap_left`` is the share of the worst training risk that was left to gain, if the
     method knows it; ``proof`` proves it. A baseline has no ``verdict``. Where sums were masked,
-    ``secure_aggregation`` is over how many sites totals were, at least.
+    ``secure_aggregation`` is over how many sites totals were, at least. ``departures`` of groups
+    are known of an additive model whose records were in one process.
     """
 
     format: Literal[1]
@@ -342,6 +344,7 @@ class Results(BaseModel, frozen=True):
     reach: ReachOfRun | None = None
     cost: CostOfRun | None = None
     privacy: PrivacyOfRun | None = None
+    departures: tuple[Departure, ...] | None = None
 
     @model_validator(mode="after")
     def _check_groups(self) -> "Results":

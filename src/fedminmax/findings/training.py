@@ -241,12 +241,12 @@ def cost_text(results: Results) -> str:
         return ""
     rounds = results.method.rounds
     start = f"{results.method.name} took {counted(rounds, 'round')}"
-    if cost.usual_rounds is not None:
-        low, high = cost.usual_rounds
-        start += f"; the estimate was {low:,} to {high:,}"
     if cost.class_rounds:
         before = counted(cost.class_rounds, "round")
         start += f", after {before} in which smoothing and pairs were chosen"
+    if cost.usual_rounds is not None:
+        low, high = cost.usual_rounds
+        start += f"; the estimate was {low:,} to {high:,}"
     each = f"{size_text(cost.bytes_up)} up and {size_text(cost.bytes_down)} down per round"
     if cost.counted_up is None:
         total = size_text(rounds * results.method.participation * cost.bytes_up)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedminmax.data.tables.plain_fit import MIN_SHOWN
+from fedminmax.data.tables.plain_fit import MIN_SHOWN, Departure
 from fedminmax.exports.effects import Axis, Effect
 from fedminmax.report.style import (
     BLUE,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 MAX_BARS = 12
+ERRORS = 1.96
 # Steps are drawn to scale unless one gap between edges is this part of their range.
 MAX_GAP = 0.35
 LEVELS = 10
@@ -49,9 +50,13 @@ def _weights(effect: Effect) -> Numbers:
 
 
 def draw_effect(
-    figure: "Figure", effect: Effect, scores: Sequence[str], main: Mapping[str, Effect]
+    figure: "Figure",
+    effect: Effect,
+    scores: Sequence[str],
+    main: Mapping[str, Effect],
+    departures: Sequence[Departure] = (),
 ) -> None:
-    """Draw one effect; ``main`` are those of single columns."""
+    """Draw one effect and the levels of groups that differ; ``main`` are those of one column."""
     axes = figure.subplots()
     if len(effect.axes) == 2:
         _draw_cells(figure, axes, effect, main)
@@ -59,8 +64,11 @@ def draw_effect(
         _draw_steps(axes, effect, scores)
     else:
         _draw_bars(axes, effect, scores)
-    if len(scores) > 1 and len(effect.axes) == 1:
-        columns = 1 if is_narrow(figure) else min(len(scores), 4)
+    for number, departure in enumerate(departures, 1):
+        _draw_departure(axes, effect, departure, number)
+    lines = len(scores) if len(scores) > 1 else len(departures)
+    if lines and len(effect.axes) == 1:
+        columns = 1 if is_narrow(figure) else min(lines, 4)
         figure.legend(loc="outside upper left", ncols=columns, frameon=False)
 
 
@@ -77,7 +85,8 @@ def _draw_steps(axes: "Axes", effect: Effect, scores: Sequence[str]) -> None:
         levels = np.where(shown, values[:bins], np.nan)
         steps = np.append(levels, levels[-1])
         axes.step(bounds, steps, where="post", color=style.colour, linestyle=style.dash, lw=1.8)
-        axes.plot([], [], color=style.colour, linestyle=style.dash, lw=1.8, label=scores[number])
+        if len(scores) > 1:
+            axes.plot([], [], color=style.colour, ls=style.dash, lw=1.8, label=scores[number])
         if len(scores) == 1:
             error = np.append(effect.errors[0][:bins], effect.errors[0][bins - 1])
             axes.fill_between(
@@ -98,6 +107,43 @@ def _draw_steps(axes: "Axes", effect: Effect, scores: Sequence[str]) -> None:
             )
     axes.set_ylabel("effect")
     _label_values(axes, axis, bounds, shown, to_scale=to_scale)
+
+
+def level_of(effect: Effect, departure: Departure, cell: int) -> float:
+    """Return a group's own level in a cell of codes."""
+    return bar_of(effect, departure.cells[cell], "").values[0] + departure.shifts[cell]
+
+
+def _draw_departure(axes: "Axes", effect: Effect, departure: Departure, number: int) -> None:
+    """Draw a group's own levels as points with intervals, beside steps or bars."""
+    axis, style = effect.axes[0], series_style(number)
+    cells, across = range(len(departure.cells)), not axis.is_number
+    places: dict[int, float] = {}
+    if axis.is_number:
+        bounds, _ = _bounds(axis)
+        for cell, codes in enumerate(departure.cells):
+            if codes[-1] <= len(axis.edges):
+                places[cell] = float(bounds[codes[0]] + bounds[codes[-1] + 1]) / 2
+    else:
+        lines = {bar.label: line for line, bar in enumerate(bars_of(effect))}
+        for cell, codes in enumerate(departure.cells):
+            if len(codes) == 1 and axis.labels[codes[0]] in lines:
+                places[cell] = lines[axis.labels[codes[0]]] + 0.12 * number
+    shown = [cell for cell in cells if cell in places]
+    levels = [level_of(effect, departure, cell) for cell in shown]
+    errors = [ERRORS * departure.errors[cell] for cell in shown]
+    positions = [places[cell] for cell in shown]
+    axes.errorbar(
+        levels if across else positions,
+        positions if across else levels,
+        xerr=errors if across else None,
+        yerr=None if across else errors,
+        color=style.colour,
+        marker=style.marker,
+        capsize=2,
+        linestyle="none",
+        label=departure.group,
+    )
 
 
 def _bounds(axis: Axis) -> tuple[Numbers, bool]:
@@ -200,7 +246,7 @@ def _draw_bars(axes: "Axes", effect: Effect, scores: Sequence[str]) -> None:
             edgecolor=INK,
             linewidth=0.6,
             capsize=3,
-            label=score,
+            label=score if len(scores) > 1 else None,
         )
     axes.axvline(0.0, color=INK, linewidth=0.8)
     width = 17 if is_narrow(axes.figure) else 34  # type: ignore[arg-type]

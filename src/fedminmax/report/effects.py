@@ -11,18 +11,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedminmax.data.tables.plain_fit import MIN_SHOWN
-from fedminmax.exports.effects import Effect
+from fedminmax.core.text import listed
+from fedminmax.data.tables.plain_fit import MIN_SHOWN, Departure
+from fedminmax.exports.effects import Axis, Effect
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import MINUS
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.effect_drawings import (
+    ERRORS,
     Bar,
     bar_of,
     bars_of,
     cell_names,
     draw_effect,
+    level_of,
     value_text,
     widest,
 )
@@ -30,7 +33,6 @@ from fedminmax.report.read_run import Run
 from fedminmax.report.style import ReportFigure
 
 MAX_SHOWN, MAX_DRAWN = 8, 20
-ERRORS = 1.96
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,15 @@ def effects_part(run: Run, name: str) -> EffectsPart | None:
     ]
     unit = _unit(run, scores)
     main = {effect.axes[0].column: effect for effect in effects if len(effect.axes) == 1}
+    departures = run.chosen.results.departures
     drawn = [
-        _figure(effect, f"{name}-effect-{number}", scores, unit, main)
+        _figure(effect, f"{name}-effect-{number}", scores, unit, main, _own(departures, effect))
         for number, effect in enumerate(effects[:MAX_DRAWN], 1)
     ]
     return EffectsPart(
         f"These effects add up to {unit}, together with a constant. Each has the mean 0 over "
         "the training records. Their order is that of their importance, which is the standard "
-        "deviation over these records. An effect is not a cause.",
+        "deviation over these records. An effect is not a cause." + _by_group(run),
         tuple(drawn[:MAX_SHOWN]),
         tuple(drawn[MAX_SHOWN:]),
         Table(
@@ -72,6 +75,29 @@ def effects_part(run: Run, name: str) -> EffectsPart | None:
             ("effect", "standard deviation", "lowest", "highest"),
             tuple(_importance_line(effect) for effect in effects),
         ),
+    )
+
+
+def _own(departures: Sequence[Departure] | None, effect: Effect) -> list[Departure]:
+    return [own for own in departures or () if [own.column] == [a.column for a in effect.axes]]
+
+
+def _by_group(run: Run) -> str:
+    """Say whether the effects are those of every group."""
+    results = run.chosen.results
+    if results.departures is None and results.sites is not None:
+        return (
+            " Whether they are the same in every group is known only of records in one place, "
+            "not of sites over a network."
+        )
+    if results.departures is None:
+        return ""
+    if not results.departures:
+        return " In no group do the training records differ clearly from one of these effects."
+    names = sorted({f"“{own.column}”" for own in results.departures})
+    return (
+        f" The effect of {listed(names)} is clearly another one in some groups: points show "
+        "the levels that a group's own training records ask for, with intervals of 95 %."
     )
 
 
@@ -111,7 +137,12 @@ def _number(value: float) -> str:
 
 
 def _figure(
-    effect: Effect, name: str, scores: Sequence[str], unit: str, main: Mapping[str, Effect]
+    effect: Effect,
+    name: str,
+    scores: Sequence[str],
+    unit: str,
+    main: Mapping[str, Effect],
+    departures: Sequence[Departure],
 ) -> ReportFigure:
     several = len(scores) > 1
     if len(effect.axes) == 2:
@@ -138,9 +169,35 @@ def _figure(
         width=8.2,
         height=height,
         narrow_height=height + 0.6,
-        draw=lambda figure: draw_effect(figure, effect, scores, main),
-        tables=(_table(effect, scores, main),),
+        draw=lambda figure: draw_effect(figure, effect, scores, main, departures),
+        tables=(
+            _table(effect, scores, main),
+            *(_table_of_group(effect, own) for own in departures),
+        ),
     )
+
+
+def _table_of_group(effect: Effect, departure: Departure) -> Table:
+    axis = effect.axes[0]
+    lines = []
+    for cell, codes in enumerate(departure.cells):
+        level = _number(level_of(effect, departure, cell))
+        error = _number(ERRORS * departure.errors[cell])
+        label = _codes_name(axis, codes)
+        lines.append((label, level, error, f"{departure.records[cell]:,}"))
+    head = (effect.name, "its own effect", "give or take", "training records")
+    return Table(f"Effect of {effect.name} in “{departure.group}”", head, tuple(lines))
+
+
+def _codes_name(axis: Axis, codes: Sequence[int]) -> str:
+    if not axis.is_number:
+        return axis.labels[codes[0]] if len(codes) == 1 else f"{len(codes)} others"
+    if codes[0] > len(axis.edges):
+        return "missing"
+    edges = [value_text(axis, edge) for edge in axis.edges]
+    low = f"from {edges[codes[0] - 1]}" if codes[0] else ""
+    high = f"below {edges[codes[-1]]}" if codes[-1] < len(edges) else ""
+    return ", ".join(text for text in (low, high) if text) or "all values"
 
 
 def _table(effect: Effect, scores: Sequence[str], main: Mapping[str, Effect]) -> Table:
@@ -183,13 +240,7 @@ def _lines_of_bins(effect: Effect) -> list[Bar]:
             parts[-1].append(code)
         else:
             parts.append([code])
-    edges = [value_text(axis, edge) for edge in axis.edges]
-    lines = []
-    for part in parts:
-        low = f"from {edges[part[0] - 1]}" if part[0] else ""
-        high = f"below {edges[part[-1]]}" if part[-1] < len(edges) else ""
-        label = ", ".join(text for text in (low, high) if text)
-        lines.append(bar_of(effect, part, label or "all values"))
+    lines = [bar_of(effect, part, _codes_name(axis, part)) for part in parts]
     if axis.has_missing:
         lines.append(bar_of(effect, [bins], "missing"))
     return [line for line in lines if line.count]

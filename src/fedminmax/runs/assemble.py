@@ -24,6 +24,7 @@ from fedminmax.core.messages import Census
 from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, ValidationRisk
 from fedminmax.data.tables.census import FORMAT, CensusFile
 from fedminmax.data.tables.initial_model import blank_row
+from fedminmax.data.tables.plain_fit import Departure
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
 from fedminmax.findings import records
 from fedminmax.findings.card import render_card
@@ -70,7 +71,8 @@ class FinishedRun:
     ``frontier`` are all models between the plain and the minimax model, the answer among them.
     ``personal`` are the metrics of models that sites keep to themselves; ``sites`` says how often
     each site took part, over a network, and ``class_bytes`` what a site got and sent before the
-    first round, to choose smoothing and pairs. ``finished`` is a date.
+    first round, to choose smoothing and pairs. ``departures`` of groups from effects are known if
+    records are in this process. ``finished`` is a date.
     """
 
     table_run: TableRun
@@ -87,6 +89,7 @@ class FinishedRun:
     warnings: tuple[str, ...] = ()
     sites: tuple[records.SiteOfRun, ...] | None = None
     class_bytes: tuple[int, int] = (0, 0)
+    departures: tuple[Departure, ...] | None = None
     finished: str = field(default_factory=today)
 
 
@@ -133,6 +136,7 @@ def assemble(
             # Where sums are masked nobody knows whose rows are whose.
             "reach": None if secure_aggregation else _reach(run.rounds, census),
             "privacy": privacy,
+            "departures": run.departures,
         }
         # Sections that a run does not have are not in its file, so they are not set.
         present = {name: value for name, value in sections.items() if value is not None}

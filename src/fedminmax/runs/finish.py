@@ -12,6 +12,7 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.data.tables.census import census_of
 from fedminmax.data.tables.load import FederatedTables
+from fedminmax.exports.effects import departures_of
 from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
 from fedminmax.methods.shared.frontier_server import FrontierState
 from fedminmax.metrics.sums import empty_sums, metric_names, score_table, sum_by_group
@@ -70,6 +71,8 @@ def finish_run(
         notes += further
     # Remarks depend on single rows, without noise: the screen of a private run has shown them.
     is_private = config.privacy is not None
+    train = [part.examples for part in tables.train]
+    departures = None if is_private else departures_of(saved.model, saved.encoding, train)
     return FinishedRun(
         run,
         rounds,
@@ -82,6 +85,7 @@ def finish_run(
         personal=personal,
         notes=() if is_private else tuple(notes),
         warnings=() if is_private else tables.kept_warnings,
+        departures=departures,
     )
 
 
@@ -99,6 +103,7 @@ def _read_finished(training: TableTraining, run: TableRun) -> FinishedRun:
         personal=results.personal,
         notes=results.notes,
         warnings=results.warnings,
+        departures=results.departures,
         finished=results.finished,
     )
 

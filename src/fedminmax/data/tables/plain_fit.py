@@ -9,11 +9,15 @@ Control, 2012).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from fedminmax.core.additive.model import Block
 
 MIN_SHOWN = 10
 DIGITS = 4
+Size = Annotated[float, Field(ge=-1e100, le=1e100)]
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,23 @@ class PlainFit:
             and all(len(errors) == codes for errors in self.standard_errors)
             and all(0 <= number < math.inf for number in (*self.counts, *numbers, self.rounds))
         )
+
+
+@dataclass(frozen=True)
+class Departure:
+    """How the records of a group differ from a column's effect, in parts of the column's codes.
+
+    ``shifts`` are how much higher the group's own levels are than the model's, beyond its mean, and
+    ``errors`` their standard errors. ``deviation`` is their standard deviation, without chance.
+    """
+
+    column: str
+    group: str
+    cells: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...]
+    shifts: tuple[Size, ...]
+    errors: tuple[Size, ...]
+    records: tuple[Annotated[int, Field(ge=0)], ...]
+    deviation: Size
 
 
 def plain_fit(
