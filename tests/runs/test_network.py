@@ -269,7 +269,7 @@ def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
 def test_the_verdict_is_that_of_a_run_in_one_process(masked: bool, tmp_path: Path) -> None:  # noqa: FBT001
     """The dose works the other way round for women: they gain, and men do worse."""
     for seed, name in enumerate((*SITES, "east")):
-        draw_patients(2000, seed).write_csv(tmp_path / f"{name}.csv")
+        draw_patients(1500, seed).write_csv(tmp_path / f"{name}.csv")
     model = 'kind = "logistic"\nloss = "cross_entropy"\nridge = 1e-3'
     config = write_config(
         tmp_path, data="held_out = 0.5", model=model, method='name = "fedminmax-fast"'
