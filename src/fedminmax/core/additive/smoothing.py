@@ -124,7 +124,9 @@ def after_smoothing_round(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
             return replace(fit, theta=halfway, promised=0.0, rounds=rounds, wants_curvature=True)
         close = before - now <= SETTLED_LOSS * abs(before)
         if close and fit.moved <= SETTLED_SMOOTHING:
-            return replace(fit, best=sums, settled=True, rounds=rounds)
+            # Training starts a step further, which costs no sums.
+            last = _minimum(sums, _factor(fit, sums))
+            return replace(fit, best=sums, theta=last, settled=True, rounds=rounds)
         missed = abs(before - now - fit.promised)
         accurate = fit.wants_curvature or missed <= INACCURATE * abs(fit.promised)
     starts = fit.best is None and not bool(fit.theta.any())
@@ -167,7 +169,7 @@ def _smoothed_blocks(fit: SmoothFit) -> Iterator[tuple[Block, float, slice]]:
 
 def covariance(fit: SmoothFit, sums: MeanSums) -> Tensor:
     """Return phi V of the effects that were fitted with these sums."""
-    factor = torch.linalg.cholesky(_penalised_curvature(fit, sums.curvature))
+    factor = _factor(fit, sums)
     variance = torch.cholesky_inverse(factor)
     return variance * _dispersion(fit, sums, sums.theta, variance)
 
@@ -186,6 +188,17 @@ def _penalised_curvature(fit: SmoothFit, curvature: Tensor) -> Tensor:
     return total
 
 
+def _factor(fit: SmoothFit, sums: MeanSums) -> Tensor:
+    factor: Tensor = torch.linalg.cholesky(_penalised_curvature(fit, sums.curvature))
+    return factor
+
+
+def _minimum(sums: MeanSums, factor: Tensor) -> Tensor:
+    """Return where the penalised quadratic is lowest: (H + S) theta = H theta_0 - g."""
+    wanted = sums.curvature @ sums.theta - sums.gradient
+    return torch.cholesky_solve(wanted[:, None], factor)[:, 0]
+
+
 def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
     """Minimise the penalised quadratic, then update smoothing by a step of Newton's method.
 
@@ -193,11 +206,8 @@ def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
     lambda - tr(V S)) / theta' S theta) of every block is 0. Their update alone converges slowly
     where blocks act on the same records, and each one costs a factorisation of all parameters.
     """
-    factor = torch.linalg.cholesky(_penalised_curvature(fit, sums.curvature))
-    variance = torch.cholesky_inverse(factor)
-    # At the minimum (H + S) theta = H theta_0 - g.
-    wanted = sums.curvature @ sums.theta - sums.gradient
-    theta = torch.cholesky_solve(wanted[:, None], factor)[:, 0]
+    factor = _factor(fit, sums)
+    variance, theta = torch.cholesky_inverse(factor), _minimum(sums, factor)
     scale = _dispersion(fit, sums, theta, variance)
     # S times the effects, and times V; a column of ``members`` has a 1 for each effect of a block.
     bent, rough = theta.clone(), variance.clone()
