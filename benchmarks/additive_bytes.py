@@ -33,7 +33,9 @@ def write_sites(data: Path, folder: Path, count: int) -> list[str]:
     """Write a table for each site, and the configuration; return the sites' names."""
     problem = acs(data)
     frame = problem.frame.drop("target").with_columns(
-        income=pl.Series(problem.target).replace_strict({0: "low", 1: "high"}, return_dtype=pl.String)
+        income=pl.Series(problem.target).replace_strict(
+            {0: "low", 1: "high"}, return_dtype=pl.String
+        )
     )
     states = sorted(frame["site"].unique())
     names = [f"site-{number + 1}" for number in range(count)]

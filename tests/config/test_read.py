@@ -64,6 +64,11 @@ def test_what_is_left_open_depends_on_the_method(tmp_path: Path) -> None:
     additive = ('kind = "logistic"', 'kind = "additive"\nsmoothness = "auto"')
     config = read_config(write_config(tmp_path, nothing, unnamed, additive))
     assert config.model == ModelSection("additive", (), "cross_entropy", 1e-6, pairs=10)
+    assert config.method.options == {"tolerance": "0.005"}
+    for own in ("tolerance = 0.0", "keep_share = 0.3"):
+        # One of both forms is enough: the other one has no default then.
+        config = read_config(write_config(tmp_path, nothing, (unnamed[0], own + "\n"), additive))
+        assert config.method.options == dict([own.split(" = ")])
     config = read_config(write_config(tmp_path, nothing, unnamed, network))
     assert config.model == ModelSection("mlp", (3,), "cross_entropy", 0.0)
     assert (config.validation, config.patience) == (0.1, 30)

@@ -44,8 +44,14 @@ def complaint(model: Any = None, y: Any = Y, **metadata: Any) -> str:
         ({"validation": 0.9}, "validation = 0.9; give the share of validation rows"),
         ({"loss": "hinge"}, "'hinge'; give 'brier' or 'cross_entropy'"),
         ({"device": "abacus"}, "device abacus cannot be used here"),
-        ({"min_weight": 0.7}, "weight of 1.4, and there is 0.7; choose min_weight at most 0.35"),
-        ({"min_weight": 0.7, "keep_share": 0.0}, "min_weight at most 0.5"),
+        (
+            {"min_weight": 0.7, "keep_share": 0.3},
+            "1.4, and there is 0.7; choose",
+        ),
+        ({"min_weight": 0.7}, "min_weight at most 0.5"),
+        ({"tolerance": -0.01}, "tolerance = -0.01; give a share"),
+        ({"tolerance": 0.01, "keep_share": 0.3}, "give one of them"),
+        ({"tolerance": 0.01, "learning_rate": 0.1}, "drop the rate, or tolerance"),
         ({"learning_rate": -1.0}, "learning_rate = -1"),
         (
             {"method": FedAvg(), "min_weight": 0.1},

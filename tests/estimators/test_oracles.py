@@ -39,7 +39,7 @@ def test_with_one_group_the_regressor_is_least_squares() -> None:
 @pytest.mark.parametrize("loss", ["brier", "cross_entropy"])
 def test_a_linear_classifier_is_minimax(loss: str) -> None:
     problem = two_groups()
-    ours = FedMinMaxClassifier(model="linear", loss=loss).fit(
+    ours = FedMinMaxClassifier(model="linear", loss=loss, tolerance=0.0).fit(
         problem.x, problem.label, sensitive_features=problem.group
     )
     best = minimax_value(problem, loss)
@@ -60,7 +60,7 @@ def test_a_linear_classifier_is_minimax(loss: str) -> None:
 
 def test_a_linear_regressor_is_minimax() -> None:
     problem = two_groups(1)
-    ours = FedMinMaxRegressor(model="linear").fit(
+    ours = FedMinMaxRegressor(model="linear", tolerance=0.0).fit(
         problem.x, problem.quantity, sensitive_features=problem.group
     )
     best = minimax_value(problem, "squared_error")

@@ -268,7 +268,7 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
     if private and "curvature" in card.option_types:
         # Curvature sums cannot keep a privacy guarantee.
         options = {"curvature": "false"} | options
-    trade = default_trade(options, card.pace, linear=linear, additive=kind == ADDITIVE)
+    trade = default_trade(options, card.pace, linear=linear, private=private)
     options = {key: _text(own) for key, own in trade.items() if key in card.option_types} | options
     if not linear and not private and "linear_start" in card.option_types:
         options = {"linear_start": "true"} | options

@@ -61,11 +61,10 @@ class TrainingSettings:
         adversary_rate: Algorithm 1's step size of the groups' weights (0.1); 0 ignores the groups.
         min_weight: the minimum weight of a group, above what it keeps.
         keep_share: every group keeps this part of its share of the rows as weight; 0 is minimax, 1
-            would be plain training. None is, with FedMinMaxFast, 0.3 for an additive model and 0.5
-            for a network, else 0.
+            would be plain training. None is 0.5 for a network with FedMinMaxFast, else 0.
         tolerance: by how much of the lowest possible worst risk a model's may be above it; among
-            these models, FedMinMaxFast finds the one with the lowest mean. 0 is exact minimax, None
-            is 0. Of this and ``keep_share``, give one at most.
+            these models, FedMinMaxFast finds the one with the lowest mean. 0 is exact minimax;
+            None is 0.005 for additive and linear models, unless ``keep_share`` is given.
         minimum_group: groups with fewer rows are small.
         small: how small groups are treated: "by_size" weights each by its share of the rows and
             never as the worst group, "merge" combines them into one group, "include" treats them
@@ -262,8 +261,8 @@ def _trade_of(settings: TrainingSettings) -> dict[str, float]:
     """Return how the mean counts beside the worst risk: as given, else by default."""
     both = {"keep_share": settings.keep_share, "tolerance": settings.tolerance}
     given = {name: value for name, value in both.items() if value is not None}
-    kind, pace = kind_of(settings), pace_of_settings(settings)
-    return given or default_trade((), pace, linear=kind != NETWORK, additive=kind == ADDITIVE)
+    linear, pace = kind_of(settings) != NETWORK, pace_of_settings(settings)
+    return given or default_trade((), pace, linear=linear)
 
 
 def _asks_for_algorithm_1(settings: TrainingSettings) -> bool:

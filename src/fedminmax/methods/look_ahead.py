@@ -71,7 +71,7 @@ from fedminmax.methods.shared.players_state import (
     server_of,
 )
 from fedminmax.methods.shared.replies import NO_WEIGHTS, RiskSums, shares_within_floor, sum_by_group
-from fedminmax.methods.shared.second_order_state import second_order_fits
+from fedminmax.methods.shared.second_order_state import SecondOrderState, second_order_fits
 from fedminmax.methods.shared.start_server import after_round, start_server
 
 # When to stop: the possible relative improvement of the worst risk.
@@ -119,7 +119,9 @@ class LookAhead:
         """Return whether the possible improvement is within the gap; never for a gap of 0."""
         if isinstance(state, FrontierState):
             return state.is_complete
-        left = state.remaining
+        left, server = state.remaining, server_of(state)
+        if isinstance(server, SecondOrderState) and server.is_halfway:
+            return False
         return left is not None and left <= self.optimality_gap and self.optimality_gap > 0
 
     def order(self, state: Any, key: RoundKey) -> Order:

@@ -64,7 +64,7 @@ def merit_of(state: SecondOrderState, mean: float, worst: float, keep_share: flo
 
 def begun(state: SecondOrderState, risks: Tensor, min_weight: float) -> SecondOrderState:
     """Begin the second phase; ``risks`` are those of the selected model."""
-    tolerance, left = state.allowed.tolerance, state.possible_gain or 0.0
+    tolerance, left = state.allowed.tolerance, state.remaining or 0.0
     least, model = max((1.0 - left) * state.answer, state.lower), state.selected[0]
     error = state.error_at(state.structure.to_free(model)).value if state.proves else 0.0
     worst = worst_risk(state, risks, min_weight) + error
@@ -103,11 +103,11 @@ def with_mean_bound(
     floor, cone = state.fixed.floor(min_weight), cone_of(state.structure, near.mean)
     bound = lower_bound(cuts, ridge, floor, cone)
     size = abs(bound) + near.limit
-    proved = mean_from_game(state, game, bound - ROUNDINGS * size)
+    proved = mean_from_game(game, bound - ROUNDINGS * size, near.limit)
     return replace(state, allowed=replace(near, lower=max(near.lower, proved)))
 
 
-def mean_from_game(state: SecondOrderState, game: FixedShares, value: float) -> float:
+def mean_from_game(game: FixedShares, value: float, limit: float) -> float:
     """Return which mean risk no model within the limit is below, if this is true of the game."""
     times = multiplier_of(game.keep_share)
-    return (1.0 + times) * value - times * state.allowed.limit
+    return (1.0 + times) * value - times * limit

@@ -89,7 +89,7 @@ def after_second_order_round(
 ) -> SecondOrderState:
     """Keep the candidate if the objective fell as predicted; then choose the next one."""
     after = _after_round(state, reported, min_weight)
-    if after.allowed.tolerance and not after.allowed.is_sought:
+    if after.is_halfway:
         after = _second_phase(after, min_weight)
     # A certificate refuses bounds that contradict each other.
     _ = after.certificate
@@ -362,7 +362,7 @@ def _with_known(state: SecondOrderState, lower: float, min_weight: float) -> Sec
 
 def _second_phase(state: SecondOrderState, min_weight: float) -> SecondOrderState:
     """Look for the lowest mean once the worst risk is close enough to its minimum."""
-    left = state.possible_gain
+    left = state.remaining
     if left is None or left > NEAR * state.allowed.tolerance:
         return state
     best, point = (state.structure.to_free(own) for own in (state.best, state.selected[0]))

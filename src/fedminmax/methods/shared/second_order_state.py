@@ -169,13 +169,12 @@ class SecondOrderState:
         return worst + errors_at(self.structure, size, float(theta.norm()), worst).value
 
     @property
-    def remaining(self) -> float | None:
-        """The possible relative gain; None while the second phase is still to come."""
-        waits = self.allowed.tolerance > 0 and not self.allowed.is_sought
-        return None if waits else self.possible_gain
+    def is_halfway(self) -> bool:
+        """Whether the second phase is still to come."""
+        return self.allowed.tolerance > 0 and not self.allowed.is_sought
 
     @property
-    def possible_gain(self) -> float | None:
+    def remaining(self) -> float | None:
         """The certificate's gap; else a large multiple of the gain that the quadratics leave.
 
         That gain is not a proof. But if it is tiny, the certificate's gap is due to the bounds on

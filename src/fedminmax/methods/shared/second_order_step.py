@@ -193,7 +193,8 @@ def _least_value(state: SecondOrderState, found: _Found, least: Tensor, floor: f
         value = lowest_mix(functions.moved(found.point.step), least, weights)
     else:
         value = lowest_mix(functions, least, weights)
-    return mean_from_game(state, found.game, value) if state.allowed.is_sought else value
+    # Candidates aim a little below the limit; that margin is not theirs to gain.
+    return mean_from_game(found.game, value, found.worst) if state.allowed.is_sought else value
 
 
 def _positive(widest: Tensor) -> Tensor:
