@@ -37,7 +37,7 @@ from fedminmax.findings.frontier import FrontierFile, PointOfFrontier, group_tab
 from fedminmax.findings.records import PrivacyOfRun, ProofOfRun, Results
 from fedminmax.findings.seed_spread import spread_over_seeds, spread_table
 from fedminmax.findings.training import why_not_certified
-from fedminmax.live.live_run import LiveModel, LiveRun, LiveSite, Stage
+from fedminmax.live.watch import LiveModel, LiveRun, LiveSite, Stage
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.live_page import Drawings, render_live
 from fedminmax.report.page import build_report, render_advice, render_report

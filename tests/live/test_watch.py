@@ -11,8 +11,15 @@ import pytest
 
 from fedminmax.core.files import held
 from fedminmax.live import watch as module
-from fedminmax.live.live_run import LiveModel, LiveRun, Stage, without_groups, worst_now
-from fedminmax.live.watch import watch_folder, watch_tables
+from fedminmax.live.watch import (
+    LiveModel,
+    LiveRun,
+    Stage,
+    watch_folder,
+    watch_tables,
+    without_groups,
+    worst_now,
+)
 from fedminmax.live.watch_network import NewsSoFar, live_run
 from fedminmax.network.server.news import News, PlannedJob
 from fedminmax.runs.folder import LOCK_FILE, claim_run

@@ -19,8 +19,8 @@ from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.site.policy import check_encoding
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.grids import pairs_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, Precision, task_of
+from fedminmax.network.wire.values import pairs_to_bytes
 from fedminmax.runs.plan import federate, with_class
 from fedminmax.training.train import train
 from tests.network.masked_problem import FourSites, Killed, masked_plan

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from fedminmax.cli import watch as watch_command
-from fedminmax.live.live_run import LiveModel, LiveRun, Stage
+from fedminmax.live.watch import LiveModel, LiveRun, Stage
 from fedminmax.report.live_page import Drawings, render_live, up_to_date
 from fedminmax.report.live_server import LiveServer, serve_live
 from fedminmax.training.round_record import RoundRecord

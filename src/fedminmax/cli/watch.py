@@ -12,7 +12,7 @@ from fedminmax.cli.options import Commands, add_command, duration, port_number
 from fedminmax.core.errors import InputError
 
 if TYPE_CHECKING:
-    from fedminmax.live.live_run import LiveRun
+    from fedminmax.live.watch import LiveRun
 
 SECONDS_BETWEEN_SIGNALS = 0.5
 

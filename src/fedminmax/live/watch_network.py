@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import is_held
-from fedminmax.live.live_run import LiveModel, LiveRun, LiveSite, Stage, without_groups
+from fedminmax.live.watch import LiveModel, LiveRun, LiveSite, Stage, without_groups
 from fedminmax.network.flare.local import SECONDS_TO_START, SERVER
 from fedminmax.network.flare.observer import ObservedJob, observe_jobs
 from fedminmax.network.server.disk import CLAIM_FILE

@@ -11,7 +11,7 @@ sites that took part.
 | n_k (w - w_k)   | Sums.step                |
 """
 
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 
 from torch import Tensor
 
@@ -26,9 +26,9 @@ from fedminmax.methods.shared.checks import check_plan, check_positive
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
 from fedminmax.methods.shared.replies import (
     NO_WEIGHTS,
-    displacement,
     local_stream,
     sums_before_training,
+    with_average_step,
 )
 
 
@@ -84,12 +84,7 @@ class FedAvg:
         plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
         trained = train_locally(workspace, site.examples, plan, local_stream(order, site))
         rows = len(site.examples)
-        return replace(
-            before,
-            step=displacement(order, trained).mul_(rows),
-            scale=float(rows),
-            gradient_evaluations=rows * self.epochs,
-        )
+        return with_average_step(before, order, trained, rows, rows * self.epochs)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """n_k times the displacement by the plan's epochs."""

@@ -63,7 +63,7 @@ from fedminmax.methods.shared.expected_reply import (
     expect_local_epochs,
     limits_by_cell,
 )
-from fedminmax.methods.shared.replies import displacement, local_stream, sums_before_training
+from fedminmax.methods.shared.replies import local_stream, sums_before_training, with_average_step
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,13 +136,8 @@ class FedFB:
             row_weights=order.weights.to(order.parameters)[cells_of(examples, site.groups)],
         )
         rows = len(examples)
-        return replace(
-            before,
-            step=displacement(order, trained).mul_(rows),
-            scale=float(rows),
-            statistics=reported.flatten(),
-            gradient_evaluations=rows * self.epochs,
-        )
+        sums = with_average_step(before, order, trained, rows, rows * self.epochs)
+        return replace(sums, statistics=reported.flatten())
 
     def _values_to_sum(self, site: SiteData, workspace: Workspace) -> Tensor:
         """Return the values whose sums the server needs: losses, or positive answers."""

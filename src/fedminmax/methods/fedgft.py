@@ -54,9 +54,9 @@ from fedminmax.methods.shared.expected_reply import (
 )
 from fedminmax.methods.shared.replies import (
     NO_WEIGHTS,
-    displacement,
     local_stream,
     sums_before_training,
+    with_average_step,
 )
 
 
@@ -139,13 +139,9 @@ class FedGFT:
             ]
         )
         rows = len(examples)
-        return replace(
-            before,
-            step=displacement(order, self._train(order, site, workspace)).mul_(rows),
-            scale=float(rows),
-            statistics=sums.flatten(),
-            gradient_evaluations=rows * self.epochs,
-        )
+        trained = self._train(order, site, workspace)
+        reply = with_average_step(before, order, trained, rows, rows * self.epochs)
+        return replace(reply, statistics=sums.flatten())
 
     def _train(self, order: Order, site: SiteData, workspace: Workspace) -> Tensor:
         plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)

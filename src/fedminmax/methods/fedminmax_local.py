@@ -6,7 +6,7 @@ received. One epoch with one full batch is Algorithm 1; more steps may have a di
 because each site drifts towards its own optimum.
 """
 
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 
 from torch import Tensor
 
@@ -25,7 +25,7 @@ from fedminmax.methods.shared.checks import (
     check_positive,
 )
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
-from fedminmax.methods.shared.replies import displacement, local_stream, sums_before_training
+from fedminmax.methods.shared.replies import local_stream, sums_before_training, with_average_step
 
 
 @MethodCard(
@@ -92,12 +92,7 @@ class FedMinMaxLocal:
             row_weights=order.weights.to(order.parameters)[site.examples.group],
         )
         rows = len(site.examples)
-        return replace(
-            before,
-            step=displacement(order, trained).mul_(rows),
-            scale=float(rows),
-            gradient_evaluations=rows * self.epochs,
-        )
+        return with_average_step(before, order, trained, rows, rows * self.epochs)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """n_k times the displacement by epochs on the weighted loss."""

@@ -57,7 +57,7 @@ from fedminmax.methods.shared.expected_reply import (
     expect_local_epochs,
     path_of,
 )
-from fedminmax.methods.shared.replies import NO_WEIGHTS, displacement, local_stream
+from fedminmax.methods.shared.replies import NO_WEIGHTS, local_stream, with_average_step
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,12 +167,8 @@ class GroupSCAFFPD:
             extra=lambda _: correction,
             row_weights=row_weights,
         )
-        return replace(
-            zero_sums(0, site.groups, 0),
-            step=displacement(order, trained).mul_(rows),
-            scale=float(rows),
-            gradient_evaluations=rows * (1 + self.epochs),
-        )
+        nothing = zero_sums(0, site.groups, 0)
+        return with_average_step(nothing, order, trained, rows, rows * (1 + self.epochs))
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Gradient sums by group, or n_k times the displacement by corrected steps."""

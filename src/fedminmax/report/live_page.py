@@ -21,7 +21,7 @@ from fedminmax.findings.records import PrivacyOfRun
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import NOTHING, capitalised, named, number
 from fedminmax.findings.verdict import Fact
-from fedminmax.live.live_run import LiveModel, LiveRun, Stage, worst_now
+from fedminmax.live.watch import LiveModel, LiveRun, Stage, worst_now
 from fedminmax.report.curves import Curves, rounds_figure
 from fedminmax.report.page import page_template
 from fedminmax.report.style import ReportFigure, inline_svg

@@ -20,7 +20,7 @@ from typing import Any
 
 from fedminmax import __version__
 from fedminmax.core.errors import InputError
-from fedminmax.live.live_run import LiveRun
+from fedminmax.live.watch import LiveRun
 from fedminmax.report.live_page import Drawings, render_live, up_to_date
 
 LOOPBACK = "127.0.0.1"

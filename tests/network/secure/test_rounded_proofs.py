@@ -87,10 +87,10 @@ def sites(seed: int, loss: Loss) -> list[tuple[torch.Tensor, ...]]:
 @pytest.mark.parametrize("loss", [cross_entropy_loss, squared_error_loss])
 def test_no_bound_is_above_the_optimum(loss: Loss, lost_bits: int) -> None:
     """The optimum is between the bounds of sums that were not rounded."""
-    for seed in range(6):
+    for seed in range(4):
         torch.manual_seed(seed)
         model = nn.Linear(3, 1 if loss is squared_error_loss else 2).double()
-        ridge = 10.0 ** -(1 + seed % 4)
+        ridge = 10.0 ** -(1 + seed)
         plain = Simulation(model, loss, sites(seed, loss), ridge=ridge)
         masked = MaskedFederation(model, loss, sites(seed, loss), ridge=ridge)
         masked.lost_bits = lost_bits

@@ -34,12 +34,16 @@ from fedminmax.network.server.masked_asking import MaskedAsking
 from fedminmax.network.server.sites import Received, Reply, SentOrder, stage_of
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint, Question
-from fedminmax.network.wire.grids import grids_to_bytes
 from fedminmax.network.wire.messages import models_to_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan
 from fedminmax.network.wire.sections import losses_of, scores_of, summary_of, sums_of
 from fedminmax.network.wire.summary import summary_from_bytes, summary_to_bytes
-from fedminmax.network.wire.values import check_counts, totals_to_bytes, values_to_bytes
+from fedminmax.network.wire.values import (
+    check_counts,
+    grids_to_bytes,
+    totals_to_bytes,
+    values_to_bytes,
+)
 
 
 class MaskedSites(MaskedAsking):

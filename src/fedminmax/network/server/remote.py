@@ -24,7 +24,7 @@ from fedminmax.network.server.replies import CheckedSums, ReplyChecker
 from fedminmax.network.server.sites import SentOrder, Sites
 from fedminmax.network.wire.checks import too_large
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.grids import Pairs
+from fedminmax.network.wire.values import Pairs
 from fedminmax.training.protocol import Replies
 from fedminmax.training.replies import NOTHING, add_up
 

@@ -26,14 +26,16 @@ from fedminmax.network.server.attendance import Attendance
 from fedminmax.network.wire import messages
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.endpoints import NO_ARGUMENTS, Endpoint
-from fedminmax.network.wire.grids import Pairs, grids_to_bytes, pairs_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.summary import summary_from_bytes
 from fedminmax.network.wire.transport import Transport, gather
 from fedminmax.network.wire.values import (
     COUNTS_PER_COLUMN,
+    Pairs,
     check_counts,
+    grids_to_bytes,
     names_from_bytes,
+    pairs_to_bytes,
     totals_to_bytes,
     values_to_bytes,
 )

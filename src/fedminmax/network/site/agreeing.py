@@ -49,12 +49,12 @@ from fedminmax.network.site.sender import (
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.endpoints import Endpoint, Question
-from fedminmax.network.wire.grids import grids_from_bytes
 from fedminmax.network.wire.messages import vector_from_bytes
 from fedminmax.network.wire.plan import digest_of
 from fedminmax.network.wire.plan_checks import MAX_PLAN_BYTES, plan_from_bytes
 from fedminmax.network.wire.sections import Sections, sections_of_summary, sections_of_sums
 from fedminmax.network.wire.summary import summary_to_bytes
+from fedminmax.network.wire.values import grids_from_bytes
 
 SERVER = "the server"
 MAX_RATE_BYTES = 30

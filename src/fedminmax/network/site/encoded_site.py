@@ -42,9 +42,9 @@ from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.site.policy import SiteRows
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint, Question
-from fedminmax.network.wire.grids import Pairs, pairs_from_bytes
 from fedminmax.network.wire.messages import order_from_bytes, vector_from_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, digest_of, task_of
+from fedminmax.network.wire.values import Pairs, pairs_from_bytes
 from fedminmax.training.additive_class import MAX_QUESTIONS
 from fedminmax.training.certify import MEAN_FIT, CellSums
 from fedminmax.training.private import row_limits_of
