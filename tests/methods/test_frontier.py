@@ -19,6 +19,7 @@ from fedminmax.methods.shared.frontier_server import (
     FrontierPoint,
     FrontierState,
 )
+from fedminmax.methods.shared.players_state import boundary_of
 from fedminmax.training.checkpoint import load_checkpoint, train_resumably
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.simulation import Simulation
@@ -199,6 +200,26 @@ def test_a_round_without_all_sites_is_repeated_and_in_the_end_refused() -> None:
     states = [done.progress.state for done in islice(rounds, MAX_INCOMPLETE)]
     assert all(torch.equal(own.parameters, states[0].parameters) for own in states)
     assert "a frontier needs all sites" in complaint_of(lambda: next(rounds))
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.01])
+def test_the_rounds_of_any_run_prove_a_boundary(tolerance: float) -> None:
+    rows = classes(2, 3, 3, 2)
+    federation = federation_of(rows)
+    last = fit(federation, FedMinMaxFast(tolerance=tolerance), rounds=100)
+    found = boundary_of(last.progress.state)
+    assert found is not None
+    assert found.worst is not None
+    for keep, lower in found.lines:
+        assert lower <= worst_by_scipy(rows, 2, RIDGE, keep) + 1e-7
+        assert lower <= keep * found.mean + (1.0 - keep) * found.worst + 1e-9
+    least = dict(found.lines)[0.0]
+    assert least == pytest.approx(worst_by_scipy(rows, 2, RIDGE), rel=max(1e-4, tolerance))
+    plain = boundary_of(fit(federation, FedAvgFast(), rounds=100).progress.state)
+    assert plain is not None
+    assert (plain.worst, plain.lines) == (None, ())
+    assert plain.mean == pytest.approx(worst_by_scipy(rows, 2, RIDGE, 1.0), rel=1e-4)
+    assert boundary_of(fit(federation, ALL, rounds=100).progress.state) is None
 
 
 def refusal(

@@ -131,6 +131,26 @@ def _without_results(frontier: FrontierFile) -> list[object]:
     return [point.model_dump(exclude={"results"}) for point in frontier.points]
 
 
+def test_a_run_without_a_frontier_shows_what_its_rounds_prove(folder: Path) -> None:
+    run = folder / "alone"
+    run_here("train", folder / "fedminmax.toml", "--out", run)
+    own, plain = finished_results(run).boundary, finished_results(run / "baseline").boundary
+    assert own is not None
+    assert plain is not None
+    assert plain.worst >= own.worst
+    for mean, worst in ((own.mean, own.worst), (plain.mean, plain.worst)):
+        assert all(keep * mean + (1.0 - keep) * worst >= low - 1e-9 for keep, low in own.lines)
+    rounds = [record["risks"] for record in rounds_of(run / "baseline")]
+    penalty = plain.worst - min((max(risks), risks) for risks in rounds)[0]
+    assert 0 <= penalty < 0.1
+    run_here("report", run, "--out", folder / "alone.html")
+    assert 'id="run-boundary-title"' in (folder / "alone.html").read_text()
+    run_here("report", folder / "run", "--out", folder / "found.html")
+    page = (folder / "found.html").read_text()
+    assert 'id="run-frontier-title"' in page
+    assert 'id="run-boundary-title"' not in page
+
+
 @pytest.mark.parametrize(
     ("model", "method", "complaint"),
     [

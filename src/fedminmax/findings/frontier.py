@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from fedminmax.core.text import counted, listed, upper_percent, upper_text
 from fedminmax.data.tables.census import Count
 from fedminmax.findings.changes import EVERYONE
-from fedminmax.findings.records import MAX_NUMBER, RISK, Interval, ProofOfRun, Results
+from fedminmax.findings.records import RISK, Interval, NotNegative, ProofOfRun, Results
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import (
     LOSS_NAMES,
@@ -28,7 +28,6 @@ from fedminmax.findings.text import (
 )
 from fedminmax.findings.training import class_of_models
 
-Risk = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 ACCURACY = "accuracy"
 PER = 1000
 # Of training risks: points of a frontier are close to each other.
@@ -45,9 +44,9 @@ class PointOfFrontier(BaseModel, frozen=True):
     number: Count
     keep_share: Annotated[float, Field(ge=0, le=1)]
     round: Count
-    mean: Risk
-    worst: Risk
-    risks: tuple[Risk, ...]
+    mean: NotNegative
+    worst: NotNegative
+    risks: tuple[NotNegative, ...]
     weights: tuple[float, ...]
     proof: ProofOfRun
     results: Results

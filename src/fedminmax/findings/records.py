@@ -30,7 +30,7 @@ Number = Annotated[
     Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)] | None, BeforeValidator(_finite)
 ]
 Confidence = Annotated[float, Field(gt=0, lt=1)]
-Seconds = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+NotNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 
 
 class Interval(BaseModel, frozen=True):
@@ -204,14 +204,14 @@ class VerdictOfRun(BaseModel, frozen=True):
 class ProofOfRun(BaseModel, frozen=True):
     """What is certified of the worst training risk, penalty included; see ``core.certificate``."""
 
-    upper: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
-    lower: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
-    penalty: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
-    ridge: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+    upper: NotNegative
+    lower: NotNegative
+    penalty: NotNegative
+    ridge: NotNegative
     players: Players = "group"
-    limit: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
-    mean: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
-    min_mean: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
+    limit: NotNegative | None = None
+    mean: NotNegative | None = None
+    min_mean: NotNegative | None = None
 
     @property
     def certificate(self) -> Certificate:
@@ -276,7 +276,7 @@ class PrivacyOfRun(BaseModel, frozen=True):
     releases: Count
     noise_multiplier: Annotated[float, Field(gt=0, le=MAX_NUMBER)]
     minimum_group: Count
-    spent: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
+    spent: NotNegative | None = None
 
 
 class CostOfRun(BaseModel, frozen=True):
@@ -304,6 +304,14 @@ class MergedOfRun(BaseModel, frozen=True):
     test: Measured
 
 
+class BoundaryOfRun(BaseModel, frozen=True):
+    """Penalised training risks, and lines (k, L): no model has k mean + (1 - k) worst < L."""
+
+    mean: NotNegative
+    worst: NotNegative
+    lines: tuple[tuple[float, float], ...] = ()
+
+
 class Results(BaseModel, frozen=True):
     """results.json; ``finished`` is a date. ``convergence`` is None if noise hides it.
 
@@ -325,11 +333,11 @@ class Results(BaseModel, frozen=True):
     groups: Annotated[tuple[str, ...], Field(min_length=1)]
     small_groups: tuple[str, ...] = ()
     seed: int
-    seconds: Seconds
+    seconds: NotNegative
     finished: str
     gradient_evaluations: Count
     convergence: Convergence | None
-    gap_left: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
+    gap_left: NotNegative | None = None
     proof: ProofOfRun | None = None
     validation: ValidationOfRun | None = None
     test: Measured
@@ -345,6 +353,7 @@ class Results(BaseModel, frozen=True):
     cost: CostOfRun | None = None
     privacy: PrivacyOfRun | None = None
     departures: tuple[Departure, ...] | None = None
+    boundary: BoundaryOfRun | None = None
 
     @model_validator(mode="after")
     def _check_groups(self) -> "Results":

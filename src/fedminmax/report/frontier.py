@@ -1,17 +1,23 @@
 """The picture of a frontier: mean to the right, worst group up, and the boundary that is proved."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedminmax.core.text import counted
 from fedminmax.findings.frontier import (
     FrontierFile,
+    corners,
     frontier_sentences,
     frontier_table,
     group_tables,
     name_of,
 )
+from fedminmax.findings.records import Results
+from fedminmax.findings.tables import Table
 from fedminmax.findings.text import LOSS_NAMES
+from fedminmax.findings.training import class_of_models
 from fedminmax.report.style import (
     BLUE,
     FAINT,
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CREATOR = "fedminmax frontier"
-MARGIN = 0.08
+MARGIN, WIDE_MARGIN = 0.08, 0.6
 
 
 def frontier_figure(frontier: FrontierFile, name: str) -> ReportFigure:
@@ -66,40 +72,98 @@ def write_picture(frontier: FrontierFile, folder: Path) -> Path:
     return drawn
 
 
+def boundary_figure(results: Results, plain: Results | None, name: str) -> ReportFigure | None:
+    """Describe what a run's own rounds prove around its model; None if they prove nothing."""
+    own = results.boundary
+    if own is None or len(own.lines) < 2:
+        return None
+    marks = [Mark(results.method.name, own.mean, own.worst, GREEN, "*")]
+    if plain is not None and plain.boundary is not None:
+        at = plain.boundary
+        marks.insert(0, Mark(plain.method.name, at.mean, at.worst, ORANGE, "s"))
+    loss, edge = LOSS_NAMES[results.loss], corners(own.lines)
+    return ReportFigure(
+        name,
+        "How much better any model of this kind could be",
+        description=f"{counted(len(marks), 'model')} above a certified boundary.",
+        caption="Training risks, penalty included. Down is better for the worst group, left is "
+        "better on average. The boundary follows from this run's own rounds, at no further cost: "
+        f"no {class_of_models(results)} is below it. It is closest near this model; "
+        "'fedminmax frontier' finds the models along it.",
+        width=8.2,
+        height=4.0,
+        narrow_height=4.0,
+        draw=lambda figure: _draw_plane(figure, marks, edge, loss),
+        tables=(
+            Table(
+                f"Training risks ({loss}), penalty included",
+                ("model", "mean", "worst group"),
+                tuple((own.label, f"{own.mean:.5g}", f"{own.worst:.5g}") for own in marks),
+            ),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A model in the picture."""
+
+    label: str
+    mean: float
+    worst: float
+    colour: str
+    marker: str
+
+
 def _draw(figure: "Figure", frontier: FrontierFile) -> None:
+    points = frontier.points
+    marks = [
+        Mark(label, points[place].mean, points[place].worst, colour, marker)
+        for place, (label, colour, marker) in _special(frontier).items()
+    ]
+    loss = LOSS_NAMES[points[0].results.loss]
+    curve = [(str(point.number), point.mean, point.worst) for point in points]
+    _draw_plane(figure, marks, frontier.boundary, loss, curve)
+
+
+def _draw_plane(
+    figure: "Figure",
+    marks: Sequence[Mark],
+    edge: Sequence[tuple[float, float]],
+    loss: str,
+    curve: Sequence[tuple[str, float, float]] = (),
+) -> None:
+    """Draw the boundary, models, and a curve of numbered models, if there is one."""
     axes = figure.subplots()
     plain_axes(axes, "y")
-    means = [point.mean for point in frontier.points]
-    worst = [point.worst for point in frontier.points]
-    low, high = _with_margin(means)
-    bottom, top = _with_margin(worst)
-    edge = [(frontier.boundary[0][0], top), *frontier.boundary, (high, frontier.boundary[-1][1])]
-    _draw_boundary(axes, edge, (low, bottom))
-    axes.plot(means, worst, color=BLUE, marker="o", markersize=5, lw=1.2, label="models found")
-    for place, (label, colour, marker) in _special(frontier).items():
+    means = [*(own.mean for own in marks), *(mean for _, mean, _ in curve)]
+    worst = [*(own.worst for own in marks), *(height for _, _, height in curve)]
+    # Without a curve, the boundary is shown around the models, where it is closest.
+    margin = MARGIN if curve else WIDE_MARGIN
+    low, high = _with_margin(means, margin)
+    bottom, top = _with_margin(worst, margin)
+    ends = [(edge[0][0], max(top, edge[0][1])), *edge, (max(high, edge[-1][0]), edge[-1][1])]
+    _draw_boundary(axes, ends, (min(low, edge[0][0]), min(bottom, edge[-1][1])))
+    if curve:
+        _, across, up = zip(*curve, strict=True)
+        axes.plot(across, up, color=BLUE, marker="o", markersize=5, lw=1.2, label="models found")
+    for own in marks:
         axes.plot(
-            [means[place]],
-            [worst[place]],
-            color=colour,
-            marker=marker,
+            [own.mean],
+            [own.worst],
+            color=own.colour,
+            marker=own.marker,
             markersize=10,
             markeredgecolor=INK,
             linestyle="none",
-            label=label,
+            label=own.label,
         )
-    for point in frontier.points:
-        axes.annotate(
-            str(point.number),
-            (point.mean, point.worst),
-            xytext=(5, 5),
-            textcoords="offset points",
-            color=INK,
-        )
+    for number, mean, height in curve:
+        axes.annotate(number, (mean, height), xytext=(5, 5), textcoords="offset points", color=INK)
     axes.set_xlim(low, high)
     axes.set_ylim(bottom, top)
     readable_numbers(axes.xaxis, high)
     readable_numbers(axes.yaxis, top)
-    loss = LOSS_NAMES[frontier.points[0].results.loss]
     axes.set_xlabel(f"mean training {loss}, penalty included")
     axes.set_ylabel("of the worst group")
     narrow = is_narrow(figure)
@@ -130,7 +194,7 @@ def _special(frontier: FrontierFile) -> dict[int, tuple[str, str, str]]:
     return found
 
 
-def _with_margin(values: Sequence[float]) -> tuple[float, float]:
+def _with_margin(values: Sequence[float], margin: float) -> tuple[float, float]:
     lowest, highest = min(values), max(values)
-    room = MARGIN * (highest - lowest) or MARGIN * abs(highest) or 1.0
+    room = margin * (highest - lowest) or MARGIN * abs(highest) or 1.0
     return lowest - room, highest + room

@@ -52,7 +52,7 @@ from fedminmax.report.advice_figure import mixes_figure
 from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.curves import curves_of, rounds_figure
 from fedminmax.report.effects import EffectsPart, effects_part
-from fedminmax.report.frontier import frontier_figure
+from fedminmax.report.frontier import boundary_figure, frontier_figure
 from fedminmax.report.questions import Answer, could_be_better, too_small, what_would_help
 from fedminmax.report.read_run import Run
 from fedminmax.report.style import ReportFigure, inline_svg, short
@@ -187,7 +187,7 @@ def _part(run: Run, name: str) -> RunPart:
         questions=(could_be_better(run), what_would_help(run), too_small(run)),
         figures=(
             risk_by_group_figure(run, f"{name}-risk-by-group"),
-            *([frontier_figure(run.frontier, f"{name}-frontier")] if run.frontier else []),
+            *_frontier_figures(run, name),
             rounds_figure(curves_of(run), f"{name}-rounds"),
         ),
         effects=effects_part(run, name),
@@ -198,6 +198,15 @@ def _part(run: Run, name: str) -> RunPart:
         warnings=tuple(dict.fromkeys((*not_converged, *results.warnings, *from_baseline))),
         notes=(*found.after_training, *results.notes),
     )
+
+
+def _frontier_figures(run: Run, name: str) -> list[ReportFigure]:
+    """Return the picture of mean and worst group: of the models found, or what is proved."""
+    if run.frontier is not None:
+        return [frontier_figure(run.frontier, f"{name}-frontier")]
+    plain = run.baseline.results if run.baseline else None
+    proved = boundary_figure(run.chosen.results, plain, f"{name}-boundary")
+    return [] if proved is None else [proved]
 
 
 def _incomparable(runs: Sequence[Run]) -> list[str]:

@@ -21,6 +21,7 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
+from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, ValidationRisk
 from fedminmax.data.tables.census import FORMAT, CensusFile
 from fedminmax.data.tables.initial_model import blank_row
@@ -29,7 +30,7 @@ from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
 from fedminmax.findings import records
 from fedminmax.findings.card import render_card
 from fedminmax.findings.verdict import judge
-from fedminmax.methods.shared.frontier_server import FoundPoints
+from fedminmax.methods.shared.frontier_server import FoundPoints, ProvedBoundary
 from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS, NO_ESTIMATE, Estimate
 from fedminmax.metrics.paired_change import PairedChange, paired_changes
@@ -84,6 +85,7 @@ class FinishedRun:
     validation: records.ValidationOfRun | None = None
     certificate: Certificate | None = None
     frontier: FoundFrontier | None = None
+    boundary: ProvedBoundary | None = None
     personal: records.Measured | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -137,6 +139,7 @@ def assemble(
             "reach": None if secure_aggregation else _reach(run.rounds, census),
             "privacy": privacy,
             "departures": run.departures,
+            "boundary": _boundary(run, census),
         }
         # Sections that a run does not have are not in its file, so they are not set.
         present = {name: value for name, value in sections.items() if value is not None}
@@ -307,6 +310,25 @@ def identify(baseline: records.Results) -> records.BaselineOfChange:
         rounds=method.rounds,
         converged=baseline.converged,
     )
+
+
+def _boundary(run: FinishedRun, census: CensusFile) -> records.BoundaryOfRun | None:
+    """Return where the model is and what is proved around it; None if nothing is known."""
+    own = run.boundary
+    if own is None:
+        return None
+    worst = own.worst
+    if worst is None:
+        # The best model is one of those that rounds began with.
+        rows = torch.tensor(census.train, dtype=torch.float64).sum(dim=0)
+        shares = rows / rows.sum()
+        known = [record.risks for record in run.rounds if not record.unseen]
+        if not known:
+            return None
+        risks = min(torch.tensor(known, dtype=torch.float64), key=lambda own: float(shares @ own))
+        included = torch.tensor([group not in census.small_groups for group in census.groups])
+        worst = float(FixedShares(shares, included).mix(risks).max()) + own.penalty
+    return records.BoundaryOfRun(mean=own.mean, worst=worst, lines=own.lines)
 
 
 def _reach(rounds: Sequence[RoundRecord], census: CensusFile) -> records.ReachOfRun | None:

@@ -14,7 +14,9 @@ from fedminmax.data.tables.census import census_of
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.exports.effects import departures_of
 from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
-from fedminmax.methods.shared.frontier_server import FrontierState
+from fedminmax.findings.records import Results
+from fedminmax.methods.shared.frontier_server import FrontierState, ProvedBoundary
+from fedminmax.methods.shared.players_state import boundary_of
 from fedminmax.metrics.sums import empty_sums, metric_names, score_table, sum_by_group
 from fedminmax.runs.assemble import (
     FinishedRun,
@@ -61,7 +63,7 @@ def finish_run(
             other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
             parameters = progress.iterates.parameters(other).unsqueeze(0)
             alternative = _saved_model(training, parameters, other.value)
-    frontier, state = None, progress.state
+    frontier, state, boundary = None, progress.state, boundary_of(progress.state)
     if isinstance(state, FrontierState):
         models = [_saved_model(training, own.unsqueeze(0), CHOSEN) for own in state.models]
         frontier = FoundFrontier(state.found, tuple(models))
@@ -82,6 +84,7 @@ def finish_run(
         validation=validation,
         certificate=certificate,
         frontier=frontier,
+        boundary=boundary and boundary.in_units(tables.encoding.risk_unit),
         personal=personal,
         notes=() if is_private else tuple(notes),
         warnings=() if is_private else tables.kept_warnings,
@@ -100,12 +103,18 @@ def _read_finished(training: TableTraining, run: TableRun) -> FinishedRun:
         scores=_scores(training.tables, saved),
         validation=results.validation,
         certificate=results.proof.certificate if results.proof else None,
+        boundary=_kept_boundary(results),
         personal=results.personal,
         notes=results.notes,
         warnings=results.warnings,
         departures=results.departures,
         finished=results.finished,
     )
+
+
+def _kept_boundary(results: Results) -> ProvedBoundary | None:
+    kept = results.boundary
+    return None if kept is None else ProvedBoundary(kept.mean, kept.worst, 0.0, kept.lines)
 
 
 def _saved_model(training: TableTraining, members: Tensor, name: str) -> SavedModel:

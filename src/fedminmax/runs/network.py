@@ -44,6 +44,7 @@ from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agre
 from fedminmax.network.server.measure import read_measured
 from fedminmax.network.server.run import (
     read_alternative_model,
+    read_boundary,
     read_members,
     read_models,
     read_outcome,
@@ -164,7 +165,7 @@ def read_runs(
                 other = Iterate.LAST if name == Iterate.BEST.value else Iterate.BEST
                 parameters = read_alternative_model(source).unsqueeze(0)
                 alternative = _saved_model(parameters, other.value, task, agreed, config)
-        frontier, points = None, read_points(source)
+        frontier, points, boundary = None, read_points(source), read_boundary(source)
         if points is not None:
             models = read_models(source)
             saved = [_saved_model(own, CHOSEN, task, agreed, config) for own in models]
@@ -181,6 +182,7 @@ def read_runs(
                 validation=validation,
                 certificate=certificate,
                 frontier=frontier,
+                boundary=boundary and boundary.in_units(encoding.risk_unit),
                 warnings=(proof.reason,) if proof and proof.reason else (),
                 sites=sites_of(rounds, plan),
                 class_bytes=agreed.class_bytes,

@@ -23,13 +23,20 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedminmax.core.certificate import Certificate, check_provable, errors_at
+from fedminmax.core.certificate import (
+    Certificate,
+    check_provable,
+    cone_of,
+    errors_at,
+    lower_bound,
+)
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.methods.shared.noisy_server import NoisyState
 from fedminmax.methods.shared.replies import RiskSums
 from fedminmax.methods.shared.second_order_server import after_second_order_round, retargeted
 from fedminmax.methods.shared.second_order_state import SecondOrderState
+from fedminmax.methods.shared.second_order_step import quadratics
 
 # Instead of 1, which would leave the adversary nothing to choose.
 PLAIN = 1.0 - 1e-6
@@ -65,6 +72,28 @@ class FoundPoints:
 
     points: tuple[FrontierPoint, ...]
     recommended: int
+
+
+@dataclass(frozen=True)
+class ProvedBoundary:
+    """Where a run's model is, penalty included, and what its sums prove of all other models.
+
+    ``lines`` are (k, L_k). If the server knows no groups, ``worst`` is None, without lines.
+    """
+
+    mean: float
+    worst: float | None
+    penalty: float
+    lines: tuple[tuple[float, float], ...] = ()
+
+    def in_units(self, unit: float) -> "ProvedBoundary":
+        """Return the same for losses multiplied by ``unit``."""
+        return ProvedBoundary(
+            self.mean * unit,
+            None if self.worst is None else self.worst * unit,
+            self.penalty * unit,
+            tuple((keep, lower * unit) for keep, lower in self.lines),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,3 +318,29 @@ def _within_tolerance(state: FrontierState) -> FrontierState:
     limit = (1.0 + state.tolerance) * state.points[-1].certificate.lower
     allowed = [place for place, point in enumerate(state.points) if point.worst <= limit]
     return replace(state, recommended=min(allowed, default=len(state.points) - 1))
+
+
+def proved_boundary(server: object, *, knows_groups: bool) -> ProvedBoundary | None:
+    """Return what the last rounds of any run prove, for every k; None if they prove nothing."""
+    if not isinstance(server, SecondOrderState) or not server.is_exact:
+        return None
+    ridge, point = server.structure.ridge, server.structure.to_free(server.selected[0])
+    step = point - server.structure.to_free(server.best)
+    risks = quadratics(server).moved(step).values if server.structure.is_quadratic else server.risks
+    near, penalty = server.allowed, 0.5 * ridge * float(point @ point)
+    own = near.keep_share if near.is_sought else server.fixed.keep_share
+    games = [replace(server.fixed, keep_share=keep) for keep in keep_shares_of(own)]
+    mean, worst = float(server.fixed.shares @ risks), float(games[-1].mix(risks).max())
+    if near.is_sought:
+        mean, worst = near.mean, near.worst
+    if not knows_groups:
+        return ProvedBoundary(mean, None, penalty)
+    if not server.proves:
+        return None
+    lines = []
+    for game in games:
+        upper = float(game.mix(server.risks).max())
+        cuts = server.tangents.mixed(game).cuts(upper, ridge)
+        bound = lower_bound(cuts, ridge, 0.0, cone_of(server.structure, upper))
+        lines.append((game.keep_share, max(bound, 0.0)))
+    return ProvedBoundary(mean, worst, penalty, tuple(lines))

@@ -8,7 +8,11 @@ from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.methods.shared.first_order_server import FirstOrderState
-from fedminmax.methods.shared.frontier_server import FrontierState
+from fedminmax.methods.shared.frontier_server import (
+    FrontierState,
+    ProvedBoundary,
+    proved_boundary,
+)
 from fedminmax.methods.shared.network_state import NetworkState
 from fedminmax.methods.shared.noisy_server import NoisyState
 from fedminmax.methods.shared.second_order_state import SecondOrderState
@@ -69,3 +73,11 @@ def server_of(state: object) -> object:
 def is_coded(server: object) -> TypeGuard[SecondOrderState]:
     """Return whether the server uses one curvature, of coded records."""
     return isinstance(server, SecondOrderState) and server.structure.coded
+
+
+def boundary_of(state: object) -> ProvedBoundary | None:
+    """Return what a run's last rounds prove of mean and worst group (see ``frontier_server``)."""
+    groups = not isinstance(state, PlayersState)
+    if isinstance(state, FrontierState) or (isinstance(state, PlayersState) and state.entries):
+        return None
+    return proved_boundary(server_of(state), knows_groups=groups)

@@ -19,7 +19,8 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.json_log import JsonLog
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.method import lets_sites_keep
-from fedminmax.methods.shared.frontier_server import FoundPoints, FrontierState
+from fedminmax.methods.shared.frontier_server import FoundPoints, FrontierState, ProvedBoundary
+from fedminmax.methods.shared.players_state import boundary_of
 from fedminmax.network.server import disk
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import Agreement
@@ -46,6 +47,7 @@ MEMBERS_FILE = "members.safetensors"
 VALIDATION_FILE = "validation.json"
 PROOF_FILE = "proof.json"
 FRONTIER_FILE = "frontier.json"
+BOUNDARY_FILE = "boundary.json"
 ADVICE = "resume the run, which brings it again"
 # Checkpoints may take this share of the time; for a large model they are every few seconds.
 SAVING_SHARE = 0.04
@@ -192,6 +194,11 @@ def read_points(folder: Path) -> FoundPoints | None:
     return disk.read_record(folder / FRONTIER_FILE, FoundPoints, ADVICE)
 
 
+def read_boundary(folder: Path) -> ProvedBoundary | None:
+    """Read what a finished run proved of mean and worst group; None if it proved nothing."""
+    return disk.read_record(folder / BOUNDARY_FILE, ProvedBoundary, ADVICE)
+
+
 def read_alternative_model(folder: Path) -> Tensor:
     """Read the last model if validation rows chose the result, otherwise their choice."""
     (beside,) = read_tensors(folder / MEMBERS_FILE, ("beside",))
@@ -258,6 +265,9 @@ def _write_answer(
     """Write the models of a finished run, and what validation rows say of them."""
     answer, best = answer_of(progress, output), progress.iterates.best
     tensors, state = {"members": members_of(progress, output)}, progress.state
+    boundary = boundary_of(state)
+    if boundary is not None:
+        disk.write_record(folder / BOUNDARY_FILE, boundary)
     if isinstance(state, FrontierState):
         disk.write_record(folder / FRONTIER_FILE, state.found)
         tensors["points"] = state.models
