@@ -9,11 +9,12 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from experiments.table_models.tables import Problem
@@ -25,7 +26,9 @@ from fedminmax.runs.train import train_tables
 Numbers = NDArray[np.float64]
 Positions = NDArray[np.int64]
 LINEAR, ADDITIVE, NETWORK = "logistic", "additive", "mlp"
-KINDS = (LINEAR, ADDITIVE, NETWORK)
+# An additive model that knows where a record is from, as a site that trains alone does.
+WITH_SITE = "additive with site"
+KINDS = (LINEAR, ADDITIVE, NETWORK, WITH_SITE)
 HIDDEN = "hidden = [64, 64]\n"
 
 
@@ -70,6 +73,9 @@ def train_ours(
     problem: Problem, kind: str, train: Positions, test: Positions, seed: int
 ) -> Iterator[TrainedModel]:
     """Train a kind of model and its baseline."""
+    name = kind
+    if kind == WITH_SITE:
+        kind, problem = ADDITIVE, _with_site(problem)
     unseen = problem.frame[test].drop("target")
     with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -84,8 +90,16 @@ def train_ours(
         if trained.baseline is None:
             raise ValueError("the configuration has no baseline")
         about = {"seconds_with_baseline": round(both, 3)}
-        yield _answered(kind, trained.model, trained.results, unseen, problem, about)
-        yield _answered(f"{kind}, plain", plain, trained.baseline, unseen, problem, about)
+        yield _answered(name, trained.model, trained.results, unseen, problem, about)
+        yield _answered(f"{name}, plain", plain, trained.baseline, unseen, problem, about)
+
+
+def _with_site(problem: Problem) -> Problem:
+    return replace(
+        problem,
+        frame=problem.frame.with_columns(own_site=pl.col("site")),
+        categories=(*problem.categories, "own_site"),
+    )
 
 
 def _answered(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.table_models.measures import RESULTS, SEEDS, risks_of, split
-from experiments.table_models.ours import KINDS, train_ours
+from experiments.table_models.ours import KINDS, WITH_SITE, train_ours
 from experiments.table_models.peers import PEERS
 from experiments.table_models.tables import NAMES, Problem, table
 
@@ -41,7 +41,7 @@ def measured(problem: Problem, name: str, model: str, seed: int) -> Iterator[dic
 
 def is_wanted(problem: Problem, name: str, model: str) -> bool:
     """Whether this model is measured on this table."""
-    if model == "each site alone":
+    if model in ("each site alone", WITH_SITE):
         return problem.real_sites
     return name in ONLY.get(model, NAMES)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from experiments.table_models.measures import RESULTS, SEEDS
+from experiments.table_models.ours import WITH_SITE
 from experiments.table_models.tables import NAMES
 from fedminmax.core.files import write_text
 from fedminmax.core.text import markdown_table
@@ -27,7 +28,7 @@ POOLED = ("HistGradientBoosting", "LightGBM", "LightGBM, 400 trees", "XGBoost", 
 ALONE = "each site alone"
 # The boosted trees of the large table and the figure: the only ones that stop early everywhere.
 TREES = "LightGBM"
-SHOWN = (*MINIMAX, *PLAIN[:2], TREES, ALONE)
+SHOWN = (*MINIMAX, *PLAIN[:2], TREES, WITH_SITE, ALONE)
 CLOSER = ("adult", "acs", "heart")
 
 
