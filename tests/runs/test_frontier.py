@@ -211,5 +211,8 @@ def test_sites_find_the_same_frontier(tmp_path: Path, *, masked: bool) -> None:
             other.results.risk.overall.value, rel=close
         )
     assert (apart.points[0].results.secure_aggregation is not None) == masked
+    # Here the plain model itself is within the tolerance, and is the run's answer.
+    assert apart.recommended == together.recommended == 1
+    assert finished_results(tmp_path / "apart").method.key == "fedminmax-fast"
     chosen = choose_point(tmp_path / "apart", 3)
     assert finished_results(chosen) == apart.points[2].results

@@ -16,12 +16,13 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_copy, write_json, write_text
 from fedminmax.core.json_log import JsonLog
 from fedminmax.data.tables.census import FORMAT, CensusFile, first_error
-from fedminmax.exports.saved_model import MODEL_FILE, load_model, save_model
+from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, load_model, save_model
 from fedminmax.findings.card import render_card
 from fedminmax.findings.frontier import FrontierFile, PointOfFrontier
 from fedminmax.findings.records import ProofOfRun, Results, record_as_json
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.shared.frontier_server import FrontierPoint
 from fedminmax.metrics.sums import ScoreSums
 from fedminmax.runs.assemble import FinishedRun, FoundFrontier, assemble, write_run
 from fedminmax.runs.folder import (
@@ -62,14 +63,15 @@ def write_frontier(
         further: what ``assemble`` takes besides.
     """
     folder, found = run.table_run.folder, frontier.found
-    points = _runs_of_points(run, frontier, unit)
-    plain = points[0]
+    points = [
+        _run_of_point(run, *own, unit) for own in zip(found.points, frontier.saved, strict=True)
+    ]
+    plain = _as_baseline(points[0], found.points[0].round)
     pairs = [
         assemble([own, plain], sums.of_models((number, 0), len(points)), config, census, **further)
         for number, own in enumerate(points)
-        if number
     ]
-    results = [pairs[0][1], *(own for own, _ in pairs)]
+    results = [pairs[0][1], *(own for own, _ in pairs[1:])]
     (folder / MODELS_FOLDER).mkdir(parents=True, exist_ok=True)
     for number, own in enumerate(points):
         save_model(_model_path(folder, number + 1), own.saved)
@@ -97,48 +99,49 @@ def write_frontier(
     log.unlink(missing_ok=True)
     for record in plain.rounds:
         JsonLog(log, RoundRecord).add(record)
-    own = points[found.recommended]
+    answer = pairs[found.recommended]
     write_copy(folder / CONFIG_FILE, plain.table_run.folder / CONFIG_FILE)
     write_run(plain, results[0], config, census)
-    write_run(own, results[found.recommended], config, census)
-    return [results[found.recommended], results[0]]
+    write_run(points[found.recommended], answer[0], config, census)
+    return answer
 
 
-def _runs_of_points(run: FinishedRun, frontier: FoundFrontier, unit: float) -> list[FinishedRun]:
-    """Return each point as a run of its own, the first one as that of a baseline."""
-    own, card = run.table_run, CARDS[PLAIN_METHOD]
-    plain = replace(own, folder=own.folder / BASELINE_FOLDER, card=card, method=card.build({}))
-    points: list[FinishedRun] = []
-    for point, saved in zip(frontier.found.points, frontier.saved, strict=True):
-        is_plain, certificate = not points, point.certificate.in_units(unit)
-        method: Any = own.method
-        trained = plain
-        if not is_plain:
-            kept = replace(method, keep_share=point.keep_share, tolerance=0.0)
-            trained = replace(own, method=kept)
-        # What a run that ends with this point would have logged at its end.
-        last = replace(
-            run.rounds[-1],
-            risks=tuple(risk * unit - certificate.penalty for risk in point.risks),
-            weights=point.weights,
-            remaining=certificate.gap,
-            certificate=certificate,
-        )
-        rounds = [*run.rounds[:-1], last]
-        if is_plain:
-            first = [*run.rounds[: point.round - 1], replace(last, round=point.round)]
-            rounds = [_without_weights(record) for record in first]
-        points.append(
-            replace(
-                run,
-                table_run=trained,
-                rounds=rounds,
-                saved=saved,
-                certificate=None if is_plain else certificate,
-                frontier=None,
-            )
-        )
-    return points
+def _run_of_point(
+    run: FinishedRun, point: FrontierPoint, saved: SavedModel, unit: float
+) -> FinishedRun:
+    """Return a point as a run of its own, with what it would have logged at its end."""
+    method: Any = run.table_run.method
+    method = replace(method, keep_share=point.keep_share, tolerance=0.0)
+    certificate = point.certificate.in_units(unit)
+    last = replace(
+        run.rounds[-1],
+        risks=tuple(risk * unit - certificate.penalty for risk in point.risks),
+        weights=point.weights,
+        remaining=certificate.gap,
+        certificate=certificate,
+    )
+    return replace(
+        run,
+        table_run=replace(run.table_run, method=method),
+        rounds=[*run.rounds[:-1], last],
+        saved=saved,
+        certificate=certificate,
+        frontier=None,
+    )
+
+
+def _as_baseline(run: FinishedRun, rounds: int) -> FinishedRun:
+    """Return the run of the plain model, which took this many rounds, as that of a baseline."""
+    card, own = CARDS[PLAIN_METHOD], run.table_run
+    logged = [*run.rounds[: rounds - 1], replace(run.rounds[-1], round=rounds)]
+    return replace(
+        run,
+        table_run=replace(
+            own, folder=own.folder / BASELINE_FOLDER, card=card, method=card.build({})
+        ),
+        rounds=[_without_weights(record) for record in logged],
+        certificate=None,
+    )
 
 
 def _without_weights(record: RoundRecord) -> RoundRecord:
