@@ -61,9 +61,9 @@ def could_be_better(results: Results) -> str:
     if proof.limit is not None:
         highest = upper_percent((proof.upper - proof.lower) / proof.upper)
         return (
-            f"Hardly. With any parameters, a {what} can lower the highest training risk of a "
-            f"group, penalty included, by at most {highest}, which the tolerance leaves to the "
-            f"others; within the tolerance it can lower the mean by at most {size} (certified)."
+            f"Hardly. No {what} lowers the highest training risk of a group, penalty included, by "
+            f"more than {highest}, which the tolerance leaves to the others, or within the "
+            f"tolerance the mean by more than {size} (certified)."
         )
     if proof.gap <= HARDLY:
         return (
