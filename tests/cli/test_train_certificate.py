@@ -9,7 +9,7 @@ from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospi
 from tests.cli.in_process import complaint_here, run_here
 
 RUN = Path("runs", "fedminmax")
-FAST = 'name = "fedminmax-fast"\nrounds = 40\nbaseline = "none"'
+FAST = 'name = "fedminmax-fast"\nrounds = 40\nbaseline = "none"\ntolerance = 0.0'
 LOGISTIC = 'kind = "logistic"\nloss = "cross_entropy"\nridge = 1e-2'
 
 
