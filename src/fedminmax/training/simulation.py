@@ -163,8 +163,9 @@ class Simulation:
             self._size = work_size_of(self._task, largest, torch.get_num_threads())
         first = self._workspaces[0]
         self._random = False
-        # A stack of linear layers with one of our losses neither draws nor mixes rows.
-        if first.explicit_layers is None or first.explicit_gradient is None:
+        # Linear layers and additive models with our losses neither draw nor mix rows.
+        coded = first.linear is not None and first.linear.coded
+        if not coded and (first.explicit_layers is None or first.explicit_gradient is None):
             self._random = draws_random_numbers(Task(first.model, loss), largest)
             if privacy is not None:
                 check_draws_nothing(random=self._random)
