@@ -88,11 +88,10 @@ def test_train_and_evaluate_on_a_narrow_terminal(
     evaluated = capsys.readouterr().out
     metrics = results_of(Path("runs", "fedminmax"))["test"]["metrics"]
     for place, name in enumerate(GROUPS[:2]):
-        for printed, shown in ((trained, ["risk"]), (evaluated, list(metrics))):
-            assert all(word in printed for word in name.split())
-            for metric in shown:
-                value = metrics[metric]["by_group"][place]["value"]
-                assert number(value, 3) in printed
+        values = {metric: metrics[metric]["by_group"][place]["value"] for metric in metrics}
+        assert all(word in printed for printed in (trained, evaluated) for word in name.split())
+        assert number(1000 * (1 - values["accuracy"]), 0) in trained
+        assert all(number(value, 3) in evaluated for value in values.values())
 
 
 @pytest.mark.parametrize("width", [20, 80])

@@ -386,23 +386,6 @@ class Results(BaseModel, frozen=True):
         return None if self.convergence is None else self.convergence.converged
 
 
-class PlannedFile(BaseModel, frozen=True):
-    """planned.json: what an unfinished run set out to do, for those who watch it.
-
-    ``privacy`` is what the whole run spends, which is written down before its first round. With
-    ``may_stop_early`` the run may end before its last round; ``rounds_after`` are those of the
-    baseline that is trained next.
-    """
-
-    format: Literal[1]
-    key: str
-    name: str
-    rounds: Count
-    may_stop_early: bool = False
-    rounds_after: Count = 0
-    privacy: PrivacyOfRun | None = None
-
-
 def record_as_json(record: BaseModel) -> dict[str, object]:
     """Return a record as plain values for its file, without unset fields."""
     return record.model_dump(mode="json", exclude_unset=True)

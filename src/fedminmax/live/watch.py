@@ -20,7 +20,7 @@ from fedminmax.core.files import is_held
 from fedminmax.core.json_log import JsonLog, LogSoFar
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.data.tables.census import CensusFile
-from fedminmax.findings.records import PlannedFile, PrivacyOfRun, Results
+from fedminmax.findings.records import PrivacyOfRun, Results
 from fedminmax.runs.federation import NETWORK_FOLDER
 from fedminmax.runs.folder import (
     BASELINE_FOLDER,
@@ -29,6 +29,7 @@ from fedminmax.runs.folder import (
     PLANNED_FILE,
     RECORD_FILE,
     RESULTS_FILE,
+    PlannedFile,
     read_results,
 )
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord

@@ -56,26 +56,16 @@ from fedminmax.methods.shared.expected_reply import (
     curvature_limits,
     layout_of,
 )
-from fedminmax.methods.shared.frontier_server import (
-    FrontierState,
-    start_frontier,
-)
-from fedminmax.methods.shared.network_state import (
-    WANTS_LINEAR,
-    NetworkState,
-)
-from fedminmax.methods.shared.players_state import (
-    LookAheadState,
-    PlayersState,
-    is_coded,
-    server_of,
-)
+from fedminmax.methods.shared.frontier_server import FrontierState, start_frontier
+from fedminmax.methods.shared.network_state import WANTS_LINEAR, NetworkState
+from fedminmax.methods.shared.players_state import LookAheadState, PlayersState, is_coded, server_of
 from fedminmax.methods.shared.replies import NO_WEIGHTS, RiskSums, shares_within_floor, sum_by_group
 from fedminmax.methods.shared.second_order_state import SecondOrderState, second_order_fits
 from fedminmax.methods.shared.start_server import after_round, start_server
 
 # When to stop: the possible relative improvement of the worst risk.
 DEFAULT_GAP = 1e-4
+FRONTIER = {"frontier": "ours: more models, in up to 15 more rounds"}
 
 
 @dataclass(frozen=True)
@@ -182,8 +172,7 @@ class LookAhead:
         the rows i of a, which is at most the product of the sums over all rows.
         """
         parameters, groups = len(order.parameters), len(sender.counts)
-        wanted = self.linear_start and len(order.weights) > 0
-        start = sender.limits.linear_start if wanted else None
+        start = sender.limits.linear_start if self.linear_start and len(order.weights) else None
         if start is not None:
             parameters = start.outputs * start.columns
         squares = sender.limits.squared_slopes(torch.tensor(sender.rows), reply.group_loss.sum())
@@ -258,11 +247,7 @@ class LookAhead:
     minimax=True,
     weights=Weights.GROUPS,
     absent_keep_weight=False,
-    sources=FLOOR
-    | LOOK_AHEAD
-    | NEAR
-    | GAP
-    | {"frontier": "ours: more models, in up to 15 more rounds"},
+    sources=FLOOR | LOOK_AHEAD | NEAR | GAP | FRONTIER,
     private_units=(Unit.ROW, Unit.SITE),
 )
 @dataclass(frozen=True)
@@ -295,8 +280,7 @@ class FedMinMaxFast(LookAhead):
         server = self.start(parameters, census, census, weights)
         if not self.frontier:
             return server
-        keep_share, min_weight = self.keep_share, self.min_weight
-        return start_frontier(server, census.linear, keep_share=keep_share, min_weight=min_weight)
+        return start_frontier(server, census.linear, self.keep_share, self.min_weight)
 
     row_sums = LookAhead.sums_of_rows
 
@@ -397,8 +381,8 @@ class FedAvgFast(LookAhead):
 
     def init(self, parameters: Tensor, census: Census) -> PlayersState:
         """Return the state before the first round."""
-        everyone = census.site_counts[:, None]
-        players = replace(census, counts=everyone, minimum_group=0, row_lengths=None)
+        counts = census.site_counts[:, None]
+        players = replace(census, counts=counts, minimum_group=0, row_lengths=None)
         server = self.start(parameters, census, players, torch.ones(1, dtype=torch.float64))
         return PlayersState(server, torch.zeros(0, dtype=torch.int64), 0)
 

@@ -8,14 +8,15 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import held, write_json, write_json_once
-from fedminmax.data.tables.census import FORMAT, first_error
-from fedminmax.findings.records import Results, record_as_json
+from fedminmax.data.tables.census import FORMAT, Count, first_error
+from fedminmax.findings.records import PrivacyOfRun, Results, record_as_json
 
 CENSUS_FILE = "census.json"
 CONFIG_FILE = "config.toml"
@@ -34,6 +35,23 @@ LOCK_FILE = ".lock"
 # Those who look whether a run is held share its lock for an instant.
 SECONDS_TO_CLAIM = 0.2
 ADVICE = "remove it, and run 'fedminmax train' again"
+
+
+class PlannedFile(BaseModel, frozen=True):
+    """planned.json: what an unfinished run set out to do, for those who watch it.
+
+    ``privacy`` is what the whole run spends, which is written down before its first round. With
+    ``may_stop_early`` the run may end before its last round; ``rounds_after`` are those of the
+    baseline that is trained next.
+    """
+
+    format: Literal[1]
+    key: str
+    name: str
+    rounds: Count
+    may_stop_early: bool = False
+    rounds_after: Count = 0
+    privacy: PrivacyOfRun | None = None
 
 
 def claim_folder(folder: Path, config: Mapping[str, object]) -> None:

@@ -26,7 +26,7 @@ from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
 from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.findings.frontier import FrontierFile
-from fedminmax.findings.records import PlannedFile, PrivacyOfRun, Results, record_as_json
+from fedminmax.findings.records import PrivacyOfRun, Results, record_as_json
 from fedminmax.runs import privacy
 from fedminmax.runs.assemble import FinishedRun
 from fedminmax.runs.finish import add_change, finish_run, write_finished
@@ -35,6 +35,7 @@ from fedminmax.runs.folder import (
     CENSUS_FILE,
     CONFIG_FILE,
     PLANNED_FILE,
+    PlannedFile,
     claim_folder,
     claim_run,
 )

@@ -202,7 +202,7 @@ def models_of(method: object) -> int:
 
 
 def start_frontier(
-    server: object, linear: LinearStructure | None, *, keep_share: float, min_weight: float
+    server: object, linear: LinearStructure | None, keep_share: float, min_weight: float
 ) -> FrontierState:
     """Begin with the plain model; the point with this ``keep_share`` is the recommended one.
 
