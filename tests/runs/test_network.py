@@ -110,6 +110,8 @@ def test_messages_have_the_bytes_that_were_expected(folders: tuple[Path, Path]) 
         assert found == expected | {
             "counted_down": expected["bytes_down"],
             "counted_up": expected["bytes_up"],
+            "total_down": sum(line["sites"]["bytes_out"] for line in rounds_of(apart)),
+            "total_up": sum(line["sites"]["bytes_in"] for line in rounds_of(apart)),
         }
 
 
