@@ -17,6 +17,7 @@ from fedminmax.core.additive.model import AdditiveModel, Block, codes_with_pairs
 from fedminmax.core.examples import Examples
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import cross_entropy_loss
+from fedminmax.methods.defaults import TOLERANCE
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.training.additive_class import choose_class
 from fedminmax.training.simulation import Simulation
@@ -110,5 +111,7 @@ def whole_training(census: CodedCensus, sites: Sequence[Examples], pairs: int) -
         ridge=RIDGE,
         minimum_group=MINIMUM_GROUP,
     )
-    *_, last = train(federation, FedMinMaxFast(), rounds=200)
-    return WholeTraining(model.design.columns, chosen.rounds, last.number, last.remaining)
+    # With the tolerance that users have by default; earlier rounds' records are let go.
+    for last in train(federation, FedMinMaxFast(tolerance=TOLERANCE), rounds=200):
+        number, gap = last.number, last.remaining
+    return WholeTraining(model.design.columns, chosen.rounds, number, gap)
