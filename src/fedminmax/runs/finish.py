@@ -164,6 +164,6 @@ def write_finished(training: TableTraining, runs: Sequence[FinishedRun]) -> None
     results = assemble(runs, sums, config, census, privacy=privacy)
     write_run(runs[0], results[0], config, census)
     if config.logging.mlflow_uri:
-        from fedminmax.exports.round_logs import log_model
+        from fedminmax.exports.mlflow_log import log_model
 
         log_model(config.logging.mlflow_uri, runs[0].table_run.folder)

@@ -290,12 +290,12 @@ def _further_sinks(
     """Open the further destinations for rounds that the user asked for."""
     logging, groups = training.config.logging, training.tables.group_names
     if logging.tensorboard:
-        from fedminmax.exports.round_logs import TensorBoardLog
+        from fedminmax.exports.tensorboard_log import TensorBoardLog
 
         board = TensorBoardLog(run.folder / "tensorboard", groups, start)
         yield stack.enter_context(closing(board))
     if logging.mlflow_uri:
-        from fedminmax.exports.round_logs import MlflowLog
+        from fedminmax.exports.mlflow_log import MlflowLog
 
         tracked = MlflowLog(logging.mlflow_uri, run.folder, groups, run.options)
         yield stack.enter_context(closing(tracked))

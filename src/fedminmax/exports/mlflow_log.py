@@ -1,8 +1,4 @@
-"""Rounds for MLflow and TensorBoard.
-
-MLflow has one run per run folder, with the method's options as parameters; TensorBoard an event
-file with each group's risk and each weight.
-"""
+"""Rounds for MLflow: one run per run folder, with the method's options as parameters."""
 
 import re
 import sys
@@ -14,7 +10,6 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
 from mlflow.exceptions import MlflowException
-from torch.utils.tensorboard import SummaryWriter
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
@@ -102,20 +97,3 @@ def _run_of(folder: Path, client: MlflowClient, options: Mapping[str, object]) -
     client.log_batch(run, params=[Param(name, str(value)) for name, value in options.items()])
     write_text(path, run + "\n")
     return run
-
-
-class TensorBoardLog:
-    """Event files in a folder; earlier events after ``restored_round`` are purged."""
-
-    def __init__(self, folder: Path, groups: Sequence[str], restored_round: int) -> None:
-        self._groups = groups
-        self._writer = SummaryWriter(folder, purge_step=restored_round + 1)
-
-    def add(self, record: RoundRecord) -> None:
-        """Write a round."""
-        for name, value in scalars(record, self._groups).items():
-            self._writer.add_scalar(name, value, record.round)
-
-    def close(self) -> None:
-        """Flush and close the event file."""
-        self._writer.close()
