@@ -120,12 +120,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("onnx", ["fedminmax.exports.onnx"], ["export", "run", "--onnx", "model.onnx"]),
         (
             "tensorboard",
-            ["fedminmax.exports.round_logs", "torch.utils.tensorboard"],
+            ["fedminmax.exports.tensorboard_log", "torch.utils.tensorboard"],
             [*TRAIN, "--tensorboard"],
         ),
         (
             "mlflow",
-            ["fedminmax.exports.round_logs"],
+            ["fedminmax.exports.mlflow_log"],
             [*TRAIN, "--mlflow-uri", "sqlite:///rounds.db"],
         ),
     ],
