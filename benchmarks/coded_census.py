@@ -21,7 +21,7 @@ from fedminmax.methods.defaults import TOLERANCE
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.training.additive_class import choose_class
 from fedminmax.training.simulation import Simulation
-from fedminmax.training.train import train
+from fedminmax.training.train import fit
 
 CLASSES, RIDGE, MINIMUM_GROUP = 2, 1e-6, 30
 
@@ -111,7 +111,6 @@ def whole_training(census: CodedCensus, sites: Sequence[Examples], pairs: int) -
         ridge=RIDGE,
         minimum_group=MINIMUM_GROUP,
     )
-    # With the tolerance that users have by default; earlier rounds' records are let go.
-    for last in train(federation, FedMinMaxFast(tolerance=TOLERANCE), rounds=200):
-        number, gap = last.number, last.remaining
-    return WholeTraining(model.design.columns, chosen.rounds, number, gap)
+    # With the tolerance that users have by default.
+    last = fit(federation, FedMinMaxFast(tolerance=TOLERANCE), rounds=200)
+    return WholeTraining(model.design.columns, chosen.rounds, last.number, last.remaining)

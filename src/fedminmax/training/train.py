@@ -4,6 +4,7 @@ Progress bars, logging, checkpoints and early stopping belong to the caller's lo
 """
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Generic
@@ -190,7 +191,7 @@ def fit(
 
     The arguments are those of ``train``, which yields every round instead.
     """
-    *_, last = train(
+    every = train(
         federation,
         method,
         rounds=rounds,
@@ -198,7 +199,8 @@ def fit(
         participation=participation,
         patience=patience,
     )
-    return last
+    # A round has its whole state: none is kept but the last.
+    return deque(every, maxlen=1).pop()
 
 
 def _checked(resume: Progress[StateT] | None, start: Progress[StateT]) -> Progress[StateT]:
