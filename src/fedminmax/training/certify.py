@@ -14,6 +14,7 @@ chosen: the reply of the plain mean fit without curvature, and the second deriva
 each output, summed by code (``core.additive.sums.coded_bends``).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,7 +65,7 @@ class ProofState:
 
 
 @dataclass(frozen=True)
-class SumsAtModel:
+class SumsAtModel(ABC):
     """Collects sums over records at a model, which does not change; subclasses say which."""
 
     name: str
@@ -84,9 +85,9 @@ class SumsAtModel:
         """Return the sums over a site's rows."""
         return self.row_sums(order, site, [workspace])
 
+    @abstractmethod
     def row_sums(self, order: Order, site: SiteData, workspaces: Sequence[Workspace]) -> Sums:
         """Return the sums over any set of rows."""
-        raise NotImplementedError
 
     def update(self, state: ProofState, total: Sums) -> ProofState:  # noqa: ARG002
         """Do not change the model."""
