@@ -23,7 +23,7 @@ from fedminmax.methods.catalogue import BUILT_IN
 from fedminmax.testing import Case, Check, checks_for
 from fedminmax.testing.problems import zero_rows
 from fedminmax.testing.replies import check_fused_equals_plain
-from fedminmax.training.one_round import draw_participants
+from fedminmax.training.progress import draw_participants
 from fedminmax.training.train import train
 from tests.contract.cases import EVERY, FAST, ONE_STEP, for_each
 from tests.problems import Problem, softmax_problems

@@ -15,7 +15,7 @@ from fedminmax.methods.look_ahead import AFLFast, FedMinMaxFast
 from fedminmax.methods.shared.first_order_server import FirstOrderState
 from fedminmax.methods.shared.players_state import LookAheadState
 from fedminmax.methods.shared.trial import new_trial
-from fedminmax.training.one_round import run_round
+from fedminmax.training.progress import run_round
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 from tests.methods.look_ahead_problems import classes, network, worst_risk

@@ -33,9 +33,8 @@ from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.methods.qfedavg import QFedAvg
-from fedminmax.training.checkpoint import load_checkpoint, save_checkpoint
+from fedminmax.training.checkpoint import Stopwatch, load_checkpoint, save_checkpoint
 from fedminmax.training.progress import initial_progress
-from fedminmax.training.resume import Stopwatch
 from fedminmax.training.round_record import RoundRecord, read_rounds
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import fit, train

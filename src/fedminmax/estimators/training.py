@@ -36,7 +36,7 @@ from fedminmax.estimators.settings import (
 )
 from fedminmax.methods.card import Weights, card_of, goal_of
 from fedminmax.methods.method import AnyMethod
-from fedminmax.training.resume import resume_run
+from fedminmax.training.checkpoint import resume_run
 from fedminmax.training.round_record import RoundRecord
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import is_out_of_patience

@@ -27,11 +27,8 @@ from fedminmax.runs.assemble import (
     write_run,
 )
 from fedminmax.runs.folder import claim_run, finished_results
-from fedminmax.runs.frontier import write_frontier
-from fedminmax.runs.measure import measure_personal
 from fedminmax.runs.plan import CHOSEN, TableRun, TableTraining
 from fedminmax.runs.privacy import privacy_of_run
-from fedminmax.training.certify import certify
 from fedminmax.training.progress import Progress, answer_of, members_of
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 
@@ -47,6 +44,8 @@ def finish_run(
     certificate = rounds[-1].certificate
     # The method may have proved it already.
     if certified and not (certificate and certificate.is_of_groups):
+        from fedminmax.training.certify import certify
+
         certificate = certify(federation, members[0]).in_units(tables.encoding.risk_unit)
     validation = alternative = None
     if tables.validation:
@@ -69,6 +68,8 @@ def finish_run(
         frontier = FoundFrontier(state.found, tuple(models))
     personal, notes = None, list(tables.notes)
     if progress.kept.numel():
+        from fedminmax.runs.measure import measure_personal
+
         personal, further = measure_personal(saved, tables, federation, progress.kept)
         notes += further
     # Remarks depend on single rows, without noise: the screen of a private run has shown them.
@@ -158,6 +159,8 @@ def write_finished(training: TableTraining, runs: Sequence[FinishedRun]) -> None
         sums += sum_by_group(scores, part.examples.group, part.merged, encoding)
     census = census_of(tables)
     if found is not None:
+        from fedminmax.runs.frontier import write_frontier
+
         write_frontier(runs[0], found, sums, config, census, unit=encoding.risk_unit)
         return
     privacy = None if config.privacy is None else privacy_of_run(config, training.federation)

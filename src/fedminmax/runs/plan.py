@@ -33,8 +33,12 @@ from fedminmax.methods.card import MethodCard, goal_of
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod
 from fedminmax.runs.folder import BASELINE_FOLDER, finished_results, read_results
-from fedminmax.training.additive_class import AdditiveClass, choose_class, class_structure
-from fedminmax.training.class_encoding import encoding_of_class
+from fedminmax.training.additive_class import (
+    AdditiveClass,
+    choose_class,
+    class_structure,
+    encoding_of_class,
+)
 from fedminmax.training.round_record import RoundRecord
 from fedminmax.training.simulation import Simulation
 

@@ -39,7 +39,6 @@ from fedminmax.runs.folder import (
     claim_folder,
     claim_run,
 )
-from fedminmax.runs.frontier import read_frontier
 from fedminmax.runs.plan import (
     TableRun,
     TableTraining,
@@ -49,9 +48,8 @@ from fedminmax.runs.plan import (
     plan_table_runs,
     with_class,
 )
-from fedminmax.training.certify import check_certifiable, check_single_answer
+from fedminmax.training.checkpoint import RunSoFar, resume_run
 from fedminmax.training.progress import initial_progress
-from fedminmax.training.resume import RunSoFar, resume_run
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 
 
@@ -129,6 +127,8 @@ def frontier(
         device: where to train, such as "cpu" or "cuda".
         overrides: as for ``train_tables``.
     """
+    from fedminmax.runs.frontier import read_frontier
+
     train_tables(config, folder=folder, device=device, frontier=True, **overrides)
     return read_frontier(Path(folder))
 
@@ -143,6 +143,8 @@ def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> Tab
         config, runs, tables=tables, federation=federation, device=device, noise_key=key
     )
     if config.method.certify:
+        from fedminmax.training.certify import check_certifiable, check_single_answer
+
         check_certifiable(federation.census)
         check_single_answer(runs[0].method, runs[0].rounds)
     for run in runs:

@@ -32,8 +32,8 @@ from fedminmax.studies.scores import (
     write_result,
 )
 from fedminmax.studies.study import RunPlan, Study, papers_iterate
+from fedminmax.training.checkpoint import resume_run
 from fedminmax.training.progress import Progress, answer_of
-from fedminmax.training.resume import resume_run
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from fedminmax.training.simulation import Simulation
 

@@ -20,6 +20,7 @@ import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations, pairwise
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -36,6 +37,9 @@ from fedminmax.core.additive.smoothing import (
 from fedminmax.core.additive.sums import coded_bends, coded_group_sums
 from fedminmax.core.examples import Examples, concatenate
 from fedminmax.core.linear_structure import LinearStructure
+
+if TYPE_CHECKING:
+    from fedminmax.data.tables.encoding import Encoding
 
 MAX_ROUNDS = 10
 # Smoothing without and with pairs, and the sums that pairs are chosen from.
@@ -329,6 +333,20 @@ def _by_chance(cells: int) -> float:
 def _rounded(value: float) -> float:
     """Round to a few digits: the order in which sites were added must not matter."""
     return float(f"{value:.{DIGITS}g}")
+
+
+def encoding_of_class(encoding: "Encoding", chosen: AdditiveClass) -> "Encoding":
+    """Return the encoding with the chosen smoothing and pairs, and what the plain fit shows."""
+    # Estimators choose a class for arrays, without the packages that tables need.
+    from fedminmax.data.tables.encoding import with_smoothing
+    from fedminmax.data.tables.plain_fit import plain_fit
+
+    values = [block.smoothing for block in chosen.blocks]
+    smoothed = with_smoothing(encoding, values, chosen.pairs)
+    fit = plain_fit(
+        chosen.blocks, chosen.counts.tolist(), chosen.standard_errors.tolist(), chosen.rounds
+    )
+    return replace(smoothed, plain_fit=fit)
 
 
 def choose_class(

@@ -46,7 +46,7 @@ from fedminmax.methods.shared.checks import check_whole
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.shared.replies import NO_WEIGHTS
 from fedminmax.methods.shared.second_order_state import SecondOrderState, second_order_fits
-from fedminmax.training.one_round import run_round
+from fedminmax.training.progress import run_round
 from fedminmax.training.protocol import Federation
 
 # About twice as many as a few hundred features need.

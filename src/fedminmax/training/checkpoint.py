@@ -4,7 +4,7 @@ A checkpoint is written to a temporary file with a digest, and renamed. Whatever
 saving, one readable checkpoint remains: the new file gets its name only when it is complete, and
 the previous one is kept until the next save.
 
-``train_resumably`` saves every few seconds and when the loop is left for any reason. So an
+``resume_run`` saves every few seconds and when the loop is left for any reason. So an
 interrupted run resumes after its last finished round, and a killed one at most a few seconds
 earlier. The rounds since then are repeated, with the same result.
 """
@@ -15,7 +15,8 @@ import math
 import time
 import warnings
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from contextlib import closing
+from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -24,10 +25,12 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import atomic_write
-from fedminmax.methods.method import AnyMethod, StateT
+from fedminmax.core.json_log import JsonLog
+from fedminmax.methods.method import AnyMethod, StateT, is_done
 from fedminmax.training.progress import Progress, initial_progress
 from fedminmax.training.protocol import Federation, RunIdentity, check_same_run
-from fedminmax.training.train import Round, train
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, record_round
+from fedminmax.training.train import Round, is_out_of_patience, train
 
 DIGEST_BYTES = 32
 IDENTITY_PREFIX = "identity."
@@ -201,6 +204,41 @@ def _fields_of(record: object) -> list[tuple[str, Any]]:
     return [(field.name, getattr(record, field.name)) for field in fields(record)]  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class Stopwatch:
+    """The seconds of a run over all calls: those before this one, and those since its start."""
+
+    before: float
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until now, to the millisecond."""
+        return round(self.before + time.monotonic() - self.started, 3)
+
+
+@dataclass(frozen=True, eq=False)
+class RunSoFar(Generic[StateT]):
+    """A run as it was restored, or after the round that has just been done.
+
+    ``progress`` is None before the first round; ``done`` and ``record`` are the round's. The
+    ``warning`` is about a damaged checkpoint that was skipped.
+    """
+
+    progress: Progress[StateT] | None
+    seconds: float
+    _: KW_ONLY
+    is_finished: bool
+    done: Round[StateT] | None = None
+    record: RoundRecord | None = None
+    warning: str | None = None
+
+    @property
+    def round(self) -> int:
+        """The number of the last finished round; 0 before the first."""
+        return self.progress.round if self.progress else 0
+
+
 def train_resumably(
     folder: str | Path,
     federation: Federation,
@@ -219,45 +257,86 @@ def train_resumably(
     in ``load_checkpoint(folder, initial_progress(federation, method))``. The arguments are those
     of ``train``.
     """
-    progress, complaint = restore(folder, federation, method)
-    if complaint is not None:
-        warnings.warn(complaint, stacklevel=2)
-    return train_with_checkpoints(
+    run = resume_run(
         folder,
         federation,
         method,
         rounds=rounds,
         seed=seed,
-        resume=progress,
         participation=participation,
         patience=patience,
         seconds=seconds,
     )
+    restored = next(run)
+    if restored.warning is not None:
+        warnings.warn(restored.warning, stacklevel=2)
+    return _rounds_of(run)
 
 
-def train_with_checkpoints(
+def _rounds_of(run: Generator[RunSoFar[StateT]]) -> Generator[Round[StateT]]:
+    with closing(run):
+        for so_far in run:
+            if so_far.done is not None:
+                yield so_far.done
+
+
+def resume_run(
     folder: str | Path | None,
     federation: Federation,
     method: AnyMethod[StateT],
     *,
     rounds: int,
     seed: int,
-    resume: Progress[StateT] | None,
     participation: float = 1.0,
     patience: int | None = None,
+    needs_patience: bool = True,
     seconds: float = math.inf,
     saving_share: float = 0.0,
-) -> Generator[Round[StateT]]:
-    """Yield the rounds after ``resume``, with checkpoints in ``folder``, if there is one.
+    unit: float = 1.0,
+) -> Generator[RunSoFar[StateT]]:
+    """Yield the run as it was restored, then after each round up to its last one.
 
-    A round counts as finished when the caller's loop body has returned. No round begins after
-    ``seconds``, except for the first one, so every call makes progress. Checkpoints are written
-    more often than every few seconds if they take at most ``saving_share`` of the time.
+    It is the loop of every run: a command, a server and a study differ in what they do with the
+    rounds. A round counts as finished when the caller's loop body has returned, which is to log its
+    record. No round begins after ``seconds``, except for the first one.
+
+    Args:
+        folder: keeps checkpoints and the log of rounds; None keeps nothing.
+        federation: the sites.
+        method: what is trained.
+        rounds: the last round, unless the method ends the run before.
+        seed: of all randomness of the training.
+        participation: the share of sites that take part in a round.
+        patience: stop after this many rounds without improvement on validation rows.
+        needs_patience: whether patience without validation rows is a mistake; otherwise it is
+            ignored, because of a handful of rows none may be set aside.
+        seconds: how long to train.
+        saving_share: checkpoints are written more often than every few seconds if they take at
+            most this share of the time.
+        unit: converts risks to the target's unit, squared.
     """
-    finished = resume
-    started = time.monotonic()
+    if not (len(federation.validation_rows) or needs_patience):
+        patience = None
+    progress: Progress[StateT] | None = None
+    warning, before = None, 0.0
+    if folder is not None:
+        progress, warning = restore(folder, federation, method)
+        log = JsonLog(Path(folder) / ROUNDS_FILE, RoundRecord)
+        logged = log.drop_after(progress.round if progress else 0)
+        before = logged[-1].seconds if logged else 0.0
+    watch = Stopwatch(before)
+
+    def is_finished(progress: Progress[StateT] | None) -> bool:
+        return progress is not None and (
+            progress.round >= rounds
+            or is_done(method, progress.state)
+            or is_out_of_patience(progress, patience)
+        )
+
+    yield RunSoFar(progress, watch.seconds, is_finished=is_finished(progress), warning=warning)
+    finished = saved = progress
+    written, started = None, time.monotonic()
     due = started + pause_after(0.0, saving_share)
-    saved, written = resume, None
     try:
         for done in train(
             federation,
@@ -266,9 +345,16 @@ def train_with_checkpoints(
             seed=seed,
             participation=participation,
             patience=patience,
-            resume=resume,
+            resume=progress,
         ):
-            yield done
+            record = record_round(done, method, watch.seconds, unit)
+            yield RunSoFar(
+                done.progress,
+                record.seconds,
+                is_finished=is_finished(done.progress),
+                done=done,
+                record=record,
+            )
             finished = done.progress
             now = time.monotonic()
             if folder is not None and now > due:

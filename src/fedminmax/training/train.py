@@ -21,8 +21,16 @@ from fedminmax.core.validation import LossSums, ValidationRisk
 from fedminmax.methods.card import judge_of
 from fedminmax.methods.method import AnyMethod, JudgingState, PreparingState, StateT, is_done
 from fedminmax.methods.shared.checks import check_whole, checked_method
-from fedminmax.training.one_round import check_modes, draw_participants, run_round, with_rate_of
-from fedminmax.training.progress import Progress, answer_of, initial_progress, members_of
+from fedminmax.training.progress import (
+    Progress,
+    answer_of,
+    check_modes,
+    draw_participants,
+    initial_progress,
+    members_of,
+    run_round,
+    with_rate_of,
+)
 from fedminmax.training.protocol import Federation, check_same_run
 
 

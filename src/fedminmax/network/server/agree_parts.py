@@ -57,9 +57,9 @@ from fedminmax.training.additive_class import (
     ClassTotals,
     class_rounds,
     class_structure,
+    encoding_of_class,
 )
 from fedminmax.training.certify import MEAN_FIT, CellSums
-from fedminmax.training.class_encoding import encoding_of_class
 
 
 def agree_on_class(

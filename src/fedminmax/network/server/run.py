@@ -37,9 +37,8 @@ from fedminmax.training.certify import (
     check_certifiable,
     check_single_answer,
 )
-from fedminmax.training.checkpoint import checkpoint_paths
+from fedminmax.training.checkpoint import checkpoint_paths, resume_run
 from fedminmax.training.progress import Progress, answer_of, members_of
-from fedminmax.training.resume import resume_run
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 
 OUTCOME_FILE = "outcome.json"
