@@ -1,4 +1,4 @@
-"""The page about your own data runs as written, command by command."""
+"""The pages about your own data and about the model run as written, command by command."""
 
 import re
 import subprocess
@@ -10,8 +10,9 @@ import polars as pl
 from tests.cli.command import fedminmax
 from tests.cli.hospitals import results_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "own_data.md").read_text()
-BLOCKS = re.findall(r"```(python|sh)\n(.*?)```", PAGE, flags=re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = "".join((DOCS / name).read_text() for name in ("own_data.md", "using_model.md"))
+BLOCKS = re.findall(r"```(python|sh)\n(.*?)```", PAGES, flags=re.DOTALL)
 
 
 def test_the_commands_run_one_after_another(tmp_path: Path) -> None:

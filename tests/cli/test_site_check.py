@@ -140,7 +140,7 @@ def test_there_are_two_policies(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_the_administrators_page_has_every_setting() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "sites.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "site_policy.md").read_text()
     settings = [line for line in page.splitlines() if line.startswith("| `")]
     words = {field.name for field in fields(SiteSettings)} | {
         f'"{policy.value}"' for policy in SmallGroups

@@ -28,6 +28,7 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("docs/estimators.md", "python"): ("tests/estimators/test_conventions.py", "estimators.md"),
     ("docs/getting_started.md", "python"): HERE,
     ("docs/getting_started.md", "sh"): HERE,
+    ("docs/install.md", "sh"): ("tests/packages/test_packages.py", "empty environment"),
     ("docs/methods.md", "python"): ("tests/test_readme.py", "methods.md"),
     ("docs/own_data.md", "python"): ("tests/cli/test_own_data_page.py", "own_data.md"),
     ("docs/own_data.md", "sh"): ("tests/cli/test_own_data_page.py", "own_data.md"),
@@ -38,6 +39,9 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("docs/report.md", "sh"): HERE,
     ("docs/report.md", "toml"): ("tests/docs/test_blocks.py", "FRAGMENTS"),
     ("docs/sites.md", "sh"): ("tests/integration/test_deployment.py", '"site", "start"'),
+    ("docs/site_policy.md", "sh"): ("tests/cli/test_site.py", '"site", "log"'),
+    ("docs/using_model.md", "python"): ("tests/cli/test_own_data_page.py", "using_model.md"),
+    ("docs/using_model.md", "sh"): ("tests/cli/test_own_data_page.py", "using_model.md"),
     ("docs/watch.md", "sh"): ("tests/integration/test_watch_in_browser.py", "watch"),
     ("experiments/fashion_mnist/README.md", "sh"): ("tests/experiments/test_fashion.py", "quick"),
     ("experiments/methods/README.md", "sh"): ("tests/cli/test_compare.py", "compare"),
@@ -45,7 +49,7 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
 }
 # Commands of the pages that run here which cannot run in a test; their words are checked.
 NOT_RUN = {
-    "pip install": "changes the environment; the extras are those of pyproject.toml",
+    "pip ": "changes the environment; the extras are those of pyproject.toml",
     "make ": "sets up an environment; the targets are those of the Makefile",
 }
 

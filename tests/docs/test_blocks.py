@@ -115,8 +115,8 @@ def _check(line: str) -> None:
             named = getattr(options, "methods", None) or []
             for name in named.split(",") if isinstance(named, str) else named:
                 assert re.split("[:@]", str(name))[0] in {"all", *CARDS}, line
-        case ["pip", "install", what]:
-            extras = re.fullmatch(r"fedminmax\[([\w,]+)\]", what)
+        case ["pip", "install" | "wheel", *words]:
+            extras = re.search(r"(?:^| )(?:fedminmax|\.)\[([\w,]+)\](?: |$)", " ".join(words))
             assert extras, line
             assert set(extras[1].split(",")) <= set(PROJECT["optional-dependencies"]), line
         case ["make", target, *_]:
@@ -126,6 +126,8 @@ def _check(line: str) -> None:
             paper_parser().parse_args(rest)
         case ["python", "-m", module, *_]:
             assert module in OF_A_RELEASE or find_spec(module), line
+        case [".", ".venv/bin/activate"]:
+            pass
         case [program, *_] if program == "sed" or program in OF_A_RELEASE:
             pass
         case _:
