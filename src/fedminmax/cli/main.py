@@ -16,7 +16,7 @@ INTERRUPTED = 130
 # Each has a module of its name in this room, which adds its options and runs it.
 COMMANDS = (
     *("init", "advise", "report", "train", "frontier", "watch", "evaluate", "predict", "export"),
-    *("federation", "site", "compare", "methods"),
+    *("audit", "federation", "site", "compare", "methods"),
 )
 
 

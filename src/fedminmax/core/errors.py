@@ -14,6 +14,7 @@ EXTRAS = {
     "mlflow": "mlflow",
     "nvflare": "flare",
     "onnx": "onnx",
+    "onnxruntime": "audit",
     "pandas": "sklearn",
     "polars": "tables",
     "psutil": "flare",
@@ -22,6 +23,7 @@ EXTRAS = {
     "safetensors": "tables",
     "scipy": "solvers",
     "sklearn": "sklearn",
+    "skops": "audit",
     "tensorboard": "tensorboard",
 }
 

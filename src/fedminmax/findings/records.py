@@ -17,6 +17,8 @@ from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS
 
 # The metric that training minimises: Brier score, or squared error.
 RISK = "risk"
+# The method's key of a model that was trained elsewhere and only measured.
+AUDIT = "audit"
 
 
 def _finite(value: object) -> object:
@@ -379,6 +381,11 @@ class Results(BaseModel, frozen=True):
     def risk(self) -> Metric:
         """The metric that training minimises."""
         return self.test.metrics[RISK]
+
+    @property
+    def is_audit(self) -> bool:
+        """Whether the model was trained elsewhere: there are no rounds and no training records."""
+        return self.method.key == AUDIT
 
     @property
     def converged(self) -> bool | None:

@@ -40,6 +40,8 @@ ABOUT_CERTIFICATES = (
 
 def convergence_of(results: Results) -> str:
     """Say whether a run on tables converged; if not, say what to do."""
+    if results.is_audit:
+        return f"{results.method.name} was trained elsewhere."
     if results.convergence is None:
         return (
             f"Noise hides whether {results.method.name} has converged. The privacy guarantee fixed "
@@ -157,7 +159,9 @@ def _beyond_rounding(results: Results, proof: Certificate) -> str:
 
 def why_not_certified(results: Results) -> str:
     """Say why there is no certificate, and what would give one."""
-    if results.model.hidden:
+    if results.is_audit:
+        reason = "the model was trained elsewhere, and only its predictions are known."
+    elif results.model.hidden:
         reason = "a network's risk is not convex."
     elif results.loss == "brier":
         reason = (

@@ -78,13 +78,16 @@ def about(run: Run) -> About:
     stated = _stated(run.settings)
     kind = f"one of {_named(results.classes)}" if results.classes else "a number"
     trained = counted(sum(map(sum, census.train)), "record")
+    sites = f"{counted(len(census.sites), 'site')} ({_named(census.sites)})"
+    measured = counted(results.test.rows, "other record")
+    on_records = f"Trained on {trained} of {sites}; measured on {measured}, not used in training."
+    if results.is_audit:
+        on_records = f"Measured on {counted(results.test.rows, 'record')} of {sites}."
     facts = {
         "What is predicted": f"“{results.target}”, {kind}.",
         "For which groups": f"{_columns(run.settings)}{counted(len(results.groups), 'group')}: "
         f"{_named(results.groups)}.",
-        "On which records": f"Trained on {trained} of {counted(len(census.sites), 'site')} "
-        f"({_named(census.sites)}); measured on {counted(results.test.rows, 'other record')}, not "
-        "used in training.",
+        "On which records": on_records,
         "When": results.finished,
         "Intended use": stated.intended_use or f"{capitalised(NOT_STATED)}.",
         "Not for": stated.not_for or f"{capitalised(NOT_STATED)}.",
@@ -175,7 +178,11 @@ def build_report(runs: Sequence[Run]) -> Report:
 def _part(run: Run, name: str) -> RunPart:
     results, found = run.chosen.results, run.findings
     baseline = run.baseline.results if run.baseline else None
-    not_converged = [one.convergence for one in found.models if not one.results.converged]
+    not_converged = [
+        one.convergence
+        for one in found.models
+        if not (one.results.converged or one.results.is_audit)
+    ]
     from_baseline = baseline.warnings if baseline else ()
     remarks = (found.small_groups, found.model.validation, *found.privacy)
     return RunPart(
@@ -188,7 +195,7 @@ def _part(run: Run, name: str) -> RunPart:
         figures=(
             risk_by_group_figure(run, f"{name}-risk-by-group"),
             *_frontier_figures(run, name),
-            rounds_figure(curves_of(run), f"{name}-rounds"),
+            *([] if results.is_audit else [rounds_figure(curves_of(run), f"{name}-rounds")]),
         ),
         effects=effects_part(run, name),
         measures=tuple(measures_tables(results)),

@@ -50,6 +50,9 @@ def could_be_better(run: Run) -> Answer:
 
 def what_would_help(run: Run) -> Answer:
     """Answer with what the results suggest, then with what the counts of records suggest."""
+    if run.chosen.results.is_audit:
+        text = "Training with these groups in mind: fedminmax train, then audit both models."
+        return Answer(HELP, text)
     suggestions = [*_from_results(run), *_from_counts(run)]
     if not suggestions:
         short = (

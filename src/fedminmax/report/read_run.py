@@ -61,6 +61,8 @@ def check_trained(
         group.value is not None for group in results.risk.by_group
     ):
         raise InputError(f"{path} has no test risk; train with held-out records or test files")
+    if results.is_audit:
+        return
     path = folder / ROUNDS_FILE
     if not rounds:
         raise InputError(f"{path} has no rounds; {remedy}")
@@ -195,6 +197,8 @@ def _effects(folder: Path) -> ModelEffects | None:
 
 def _read_trained(folder: Path) -> Trained:
     results = finished_results(folder)
+    if results.is_audit:
+        return Trained(folder, results, ())
     path = folder / ROUNDS_FILE
     _check_exists(path)
     line_of = TypeAdapter(RoundRecord)

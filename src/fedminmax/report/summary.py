@@ -70,7 +70,7 @@ def _unknown(run: Run) -> list[str]:
             f"How the model serves {named(small)}: {groups} under {MIN_ROWS} test records, or too "
             "few training records."
         )
-    if not results.converged:
+    if not (results.converged or results.is_audit):
         texts.append(short(run.findings.model.convergence, MEDIUM))
     if run.baseline is None:
         texts.append("Whether a standard model would be better or worse: none was trained.")

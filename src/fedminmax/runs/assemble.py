@@ -24,6 +24,7 @@ from fedminmax.core.messages import Census
 from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, ValidationRisk
 from fedminmax.data.tables.census import FORMAT, CensusFile
+from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.initial_model import blank_row
 from fedminmax.data.tables.plain_fit import Departure
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
@@ -128,13 +129,15 @@ def assemble(
             "personal": run.personal,
             "merged": records.MergedOfRun(
                 groups=merged_names,
-                test=measured(merged, saved, merged_names, range(len(merged_names)), number),
+                test=measured(
+                    merged, saved.encoding, merged_names, range(len(merged_names)), number
+                ),
             )
             if merged_names
             else None,
             "sites": run.sites,
             "secure_aggregation": secure_aggregation,
-            "change": _change(saved, test, results[0]) if results else None,
+            "change": change_from(results[0], saved.encoding, test) if results else None,
             # Where sums are masked nobody knows whose rows are whose.
             "reach": None if secure_aggregation else _reach(run.rounds, census),
             "privacy": privacy,
@@ -167,7 +170,7 @@ def assemble(
             convergence=None
             if config.privacy
             else run.table_run.judge(run.rounds, census, saved.iterate, run.validation),
-            test=measured(test, saved, saved.groups, saved.small_group_numbers, number),
+            test=measured(test, saved.encoding, saved.groups, saved.small_group_numbers, number),
             notes=run.notes,
             warnings=run.warnings,
             cost=_cost(run, config, census, masked=secure_aggregation is not None),
@@ -221,7 +224,7 @@ def validation_of(
 
 def measured(
     sums: ScoreSums,
-    saved: SavedModel,
+    encoding: Encoding,
     groups: Sequence[str],
     small: Collection[int],
     model: int = 0,
@@ -229,7 +232,7 @@ def measured(
     """Return one model's metrics from sums of scores; ``small`` groups were not trained for."""
     if not bool(sums.counts.any()):
         return records.NOT_MEASURED
-    metrics = metrics_from_sums(metric_names(saved.encoding), sums, model, small)
+    metrics = metrics_from_sums(metric_names(encoding), sums, model, small)
     return records.Measured(
         rows=sum(metrics.counts.values()),
         confidence=metrics.confidence,
@@ -269,13 +272,14 @@ def interval_of(
     return interval.model_copy(update=of_group)
 
 
-def _change(
-    saved: SavedModel, sums: ScoreSums, baseline: records.Results
+def change_from(
+    baseline: records.Results, encoding: Encoding, sums: ScoreSums
 ) -> records.ChangeOfRun | None:
     """Return the change from this baseline, measured row by row on the same test rows."""
     if not bool(sums.counts.any()):
         return None
-    small, pairs = saved.small_group_numbers, paired_sums_of(metric_names(saved.encoding), sums)
+    small = tuple(map(encoding.groups.index, encoding.small_groups))
+    pairs = paired_sums_of(metric_names(encoding), sums)
     changes = paired_changes(pairs, BOUNDS, CONFIDENCE, small)
 
     def of_metric(name: str, change: PairedChange) -> records.ChangeOfMetric:

@@ -34,7 +34,7 @@ def measure(scored: Sequence[tuple[nn.Module, Examples]], saved: SavedModel) -> 
     sums = empty_sums(len(encoding.groups), 2 * len(metric_names(encoding)))
     for model, rows in scored:
         sums += sum_scores(score_table(model, rows, encoding), rows.group, len(encoding.groups))
-    return measured(sums, saved, saved.groups, saved.small_group_numbers)
+    return measured(sums, encoding, saved.groups, saved.small_group_numbers)
 
 
 def measure_personal(

@@ -93,8 +93,9 @@ def propose(
     *,
     site_column: str | None,
     choices: InitChoices,
+    with_features: bool = True,
 ) -> Proposal:
-    """Read all files and guess what their columns mean."""
+    """Read all files and guess what their columns mean, with or without the features."""
     unseen = [column for column in (site_column, choices.person_column) if column]
     named = (target, *groups, *unseen)
     _check_arguments(paths, named, choices, site_column)
@@ -104,7 +105,7 @@ def propose(
         mentioned = (*named, *choices.categories, *choices.numbers, *choices.no_features)
         table.require(mentioned, "which the command names")
     common, partial = common_columns(tables)
-    others = [column for column in common if column not in (target, *unseen)]
+    others = [own for own in common if with_features and own not in (target, *unseen)]
     pooled_target = _pooled(tables, target, choices)
     if choices.task is None:
         fix = "give --task regression (or classification) if all of them are right"

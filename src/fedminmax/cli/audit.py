@@ -1,0 +1,170 @@
+"""`fedminmax audit`: measure a model that was trained elsewhere by group; nothing is trained."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedminmax.cli.options import (
+    Commands,
+    add_command,
+    add_format_options,
+    check_parents,
+    format_changes,
+    name_list,
+)
+from fedminmax.core.errors import InputError
+
+if TYPE_CHECKING:
+    from fedminmax.exports.given_model import GivenModel
+    from fedminmax.runs.audit import Audit
+
+DEFAULT_FOLDER = Path("runs", "audit")
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "audit",
+        audit,
+        short="measure a model that you already have by group",
+        text="Measure a model that was trained elsewhere by group, with the intervals and the "
+        "report of our own runs. MODEL is an ONNX file, a skops file of scikit-learn, or a run "
+        "folder; with --predictions the files have its predictions as a column, and there is no "
+        "MODEL.",
+        example="audit model.onnx north.csv south.csv --target ill --groups sex",
+    )
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="[MODEL] FILE", help="the model, then one file per site")
+    add("--target", required=True, metavar="COLUMN", help="the column that the model predicts")
+    add(
+        "--groups",
+        required=True,
+        type=name_list,
+        metavar="COLUMN[,COLUMN]",
+        help="sensitive attributes; several are crossed",
+    )
+    add(
+        "--predictions",
+        type=name_list,
+        metavar="COLUMN[,COLUMN]",
+        help="columns with predictions, instead of MODEL: a class, a number, the probability of "
+        "the positive class, or a probability for each class in their order",
+    )
+    add(
+        "--against",
+        metavar="OTHER",
+        help="a second model, or the name of a column of its predictions: both are compared "
+        "record by record",
+    )
+    add(
+        "--columns",
+        type=name_list,
+        default=[],
+        metavar="COLUMN[,COLUMN]",
+        help="of a model that does not name its columns: these, in the order of its training",
+    )
+    add("--site-column", metavar="COLUMN", help="of one file: the column that names the site")
+    add(
+        "--task",
+        choices=("classification", "regression"),
+        help="whether the target is a class or a quantity (as its values are)",
+    )
+    add(
+        "--positive",
+        metavar="CLASS",
+        help="of two classes, the one that rates are about: missed, false alarms (the second)",
+    )
+    add("--out", type=Path, default=DEFAULT_FOLDER, metavar="RUN", help=f"({DEFAULT_FOLDER})")
+    add("--json", action="store_true", help="print only machine-readable results on stdout")
+    add_format_options(parser, "as found in the files")
+
+
+def audit(options: argparse.Namespace) -> None:
+    """Measure the model, write its folder and print what was found."""
+    from fedminmax.data.tables.propose import InitChoices
+    from fedminmax.data.tables.read_file import check_path
+    from fedminmax.findings.records import record_as_json
+    from fedminmax.runs.audit import audit_files, write_audit
+
+    out = options.out
+    check_parents(out, "--out")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} already exists; give another folder with --out")
+    models, files = models_and_files(options)
+    for file in files:
+        check_path(file)
+    choices = InitChoices(
+        task=options.task, positive=options.positive, format=format_changes(options)
+    )
+    found = audit_files(
+        models,
+        files,
+        options.target,
+        options.groups,
+        site_column=options.site_column,
+        choices=choices,
+    )
+    write_audit(out, found)
+    if options.json:
+        results, against, *_ = (*map(record_as_json, found.results), None, None)
+        print(json.dumps({"run": str(out), "results": results, "against": against}))
+    else:
+        print_audit(out, found)
+
+
+def models_and_files(options: argparse.Namespace) -> tuple[list["GivenModel"], list[Path]]:
+    """Return the model, a second one if there is one, and the files with records."""
+    from fedminmax.exports.given_model import PredictionColumns, read_model
+
+    paths = [Path(text) for text in options.paths]
+    models: list[GivenModel] = []
+    if options.predictions:
+        models.append(PredictionColumns(tuple(options.predictions)))
+    else:
+        first, *paths = paths
+        models.append(read_model(first, options.columns))
+    if not paths:
+        raise InputError(
+            f"only {options.paths[0]} was given; give the model and then files with records, or "
+            "name a column of theirs with --predictions"
+        )
+    if options.against is not None:
+        other = Path(options.against)
+        models.append(
+            read_model(other, options.columns if options.predictions else ())
+            if other.exists()
+            else PredictionColumns((options.against,))
+        )
+    return models, paths
+
+
+def print_audit(folder: Path, found: "Audit") -> None:
+    """Print the metrics by group and, with a second model, the verdict."""
+    from fedminmax.cli.terminal import print_table, wide_console
+    from fedminmax.findings.findings import findings
+    from fedminmax.findings.tables import Table, metrics_table, mistakes_tables
+    from fedminmax.runs.folder import RESULTS_FILE
+
+    console = wide_console()
+    model, *others = found.results
+    known = findings(model, others[0] if others else None)
+    tables: Sequence[Table] = (
+        mistakes_tables(model)
+        if others
+        else [metrics_table(model, model.test, f"{model.method.name} by group")]
+    )
+    for table in tables:
+        print_table(console, table.caption, table.headers, table.lines)
+    if not others:
+        console.print("A star marks the worst group.")
+    if known.small_groups:
+        console.print(known.small_groups, soft_wrap=False)
+    if known.verdict is not None:
+        console.print(f"{known.headline} {known.verdict.reason}", soft_wrap=False)
+    for note in model.notes:
+        console.print(note)
+    console.print(f"Results: {folder / RESULTS_FILE}")
+    console.print(f"Next: fedminmax report {folder}")
