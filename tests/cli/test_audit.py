@@ -144,9 +144,7 @@ def test_a_number_is_measured_in_its_unit(hospitals: Path, tmp_path: Path) -> No
 
 
 def test_sites_of_one_file_add_up(hospitals: Path, tmp_path: Path) -> None:
-    pooled = [
-        pl.read_csv(hospitals / file).with_columns(hospital=pl.lit(file)) for file in FILES
-    ]
+    pooled = [pl.read_csv(hospitals / file).with_columns(hospital=pl.lit(file)) for file in FILES]
     pl.concat(pooled).write_csv(tmp_path / "all.csv")
     words = (*ILL, "--predictions", "score")
     whole = audited(tmp_path, "one", "all.csv", *words, "--site-column", "hospital")

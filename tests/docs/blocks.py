@@ -20,6 +20,8 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("README.md", "sh"): HERE,
     ("docs/advise.md", "python"): ("tests/advice/test_counts.py", "advise.md"),
     ("docs/advise.md", "sh"): HERE,
+    ("docs/audit.md", "python"): HERE,
+    ("docs/audit.md", "sh"): HERE,
     ("docs/choosing_groups.md", "sh"): HERE,
     ("docs/choosing_groups.md", "toml"): ("tests/docs/test_blocks.py", "FRAGMENTS"),
     ("docs/choosing_method.md", "sh"): HERE,

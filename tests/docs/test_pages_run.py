@@ -34,6 +34,7 @@ NEEDS: dict[str, tuple[tuple[str, str], ...]] = {
     "README.md": CSV,
     START: (),
     "docs/advise.md": ALL,
+    "docs/audit.md": ALL,
     "docs/choosing_groups.md": ALL,
     "docs/choosing_method.md": ALL,
     "docs/deployment.md": CSV,

@@ -4,7 +4,7 @@ A model is an ONNX file, a skops file of scikit-learn, a run folder of `fedminma
 of predictions that the table has already. Reading an ONNX or skops file runs no code of it. A
 pickle can run any code, so it is refused.
 
-An ONNX file has an input for each column, by its name (as `fedminmax export --raw-columns` writes it),
+An ONNX file has an input for each column, by its name (as `fedminmax export --raw-columns` writes),
 or one input with all columns side by side. Of several outputs, the probabilities are taken.
 """
 
