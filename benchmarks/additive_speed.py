@@ -33,7 +33,7 @@ from benchmarks.timing import Contestant, median_ratio, time_in_turns
 from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.additive.sums import coded_group_sums
 from fedminmax.core.examples import Examples
-from fedminmax.core.group_sums import linear_group_sums
+from fedminmax.core.one_step import linear_group_sums
 
 TREES = 400
 

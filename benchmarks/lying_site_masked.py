@@ -37,7 +37,7 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.network.flare.kits import Kits, provision
-from fedminmax.network.secure.identity import read_authority, read_identity
+from fedminmax.network.secure.session import read_authority, read_identity
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
@@ -52,9 +52,10 @@ from fedminmax.network.wire.sections import (
     Sections,
     sections_of_summary,
     sections_of_sums,
+    summary_from_bytes,
+    summary_to_bytes,
     sums_of,
 )
-from fedminmax.network.wire.summary import summary_from_bytes, summary_to_bytes
 from fedminmax.network.wire.transport import NO_LIMITS, Answer
 from fedminmax.training.train import train
 

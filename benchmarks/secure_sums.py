@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 
 from fedminmax.network.flare.kits import provision
 from fedminmax.network.secure.fixed_point import Kind, Layout, Section, exponent_for, pack
-from fedminmax.network.secure.identity import read_authority, read_identity
 from fedminmax.network.secure.messages import Agreed, Ask, from_bytes, question_digest
 from fedminmax.network.secure.secure_site import SecureSite
-from fedminmax.network.secure.session import Terms
+from fedminmax.network.secure.session import Terms, read_authority, read_identity
 from fedminmax.network.secure.totals import MaskedTotals, open_session
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import Limits

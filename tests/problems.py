@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedminmax.testing.problems import Problem, Rows, Vector, softmax_problem, to_numpy
+from fedminmax.testing.case import Problem, Rows, Vector, softmax_problem, to_numpy
 from fedminmax.training.simulation import Simulation
 
 __all__ = [

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 
 from fedminmax.cli.main import main
 from fedminmax.config.planned_runs import PlannedRun
-from fedminmax.network.secure.identity import check_signature, read_authority, read_identity
+from fedminmax.network.secure.session import check_signature, read_authority, read_identity
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.site.journal import JOURNAL_FILE, KEPT_FOLDER
 from fedminmax.network.site.privacy import SPENT_FILE

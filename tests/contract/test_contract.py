@@ -21,7 +21,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census, RoundKey
 from fedminmax.methods.catalogue import BUILT_IN
 from fedminmax.testing import Case, Check, checks_for
-from fedminmax.testing.problems import zero_rows
+from fedminmax.testing.case import zero_rows
 from fedminmax.testing.replies import check_fused_equals_plain
 from fedminmax.training.progress import draw_participants
 from fedminmax.training.train import train

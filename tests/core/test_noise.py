@@ -7,11 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.group_sums import gradients_by_part
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.models import linear, mlp
 from fedminmax.core.noise import ClippedRows
-from fedminmax.core.one_step import weighted_gradient
+from fedminmax.core.one_step import gradients_by_part, weighted_gradient
 from fedminmax.core.task import Task
 from fedminmax.core.workspace import Workspace
 from tests.cnn_problem import image_rows, small_cnn

@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fedminmax.data.row_groups import group_rows
+from fedminmax.data.frames import group_rows
 from tests.complaints import complaint_of
 
 SEX = ["f", "m", "f", "f", "m"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedminmax.core.convergence import WITHIN_GAP, Convergence
-from fedminmax.findings.convergence import convergence_text, marked, notes_on_convergence
+from fedminmax.findings.training import convergence_text, marked, notes_on_convergence
 
 FALLING = Convergence(
     converged=False,

@@ -45,8 +45,8 @@ from fedminmax.network.wire.sections import (
     sections_of_scores,
     sections_of_summary,
     sections_of_sums,
+    summary_from_bytes,
 )
-from fedminmax.network.wire.summary import summary_from_bytes
 
 BOUND = 500.0
 Bytes = NDArray[np.uint8]

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from fedminmax.core.bounds import RowLengths, row_limits
 from fedminmax.core.examples import Examples
-from fedminmax.core.group_sums import linear_group_sums
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import (
     LOSSES_BY_NAME,
@@ -23,6 +22,7 @@ from fedminmax.core.losses import (
     squared_error_loss,
 )
 from fedminmax.core.messages import zero_sums
+from fedminmax.core.one_step import linear_group_sums
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.look_ahead import AFLFast, FedMinMaxFast
 from fedminmax.methods.shared.expected_reply import (

@@ -22,7 +22,7 @@ from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
 from fedminmax.core.task import Task
 from fedminmax.data.tables.census import CensusFile, census_of, first_error
-from fedminmax.data.tables.initial_model import blank_row
+from fedminmax.data.tables.encode import blank_row
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement

@@ -18,8 +18,8 @@ from fedminmax.core.messages import Census, Order, RoundKey, Sums
 from fedminmax.core.task import Task
 from fedminmax.core.validation import LossSums
 from fedminmax.core.workspace import Workspace
+from fedminmax.data.tables.encode import initial_model
 from fedminmax.data.tables.encoding import Encoding
-from fedminmax.data.tables.initial_model import initial_model
 from fedminmax.methods.method import AnyMethod, SiteData, asks_again, lets_sites_keep
 from fedminmax.training.replies import NOTHING, add_up, site_reply
 

@@ -35,8 +35,8 @@ def evaluate(options: argparse.Namespace) -> None:
     """Print the metrics of a finished run."""
     from fedminmax.cli.terminal import say
     from fedminmax.findings.records import record_as_json
+    from fedminmax.runs.finish import measure_files
     from fedminmax.runs.folder import finished_results
-    from fedminmax.runs.measure import measure_files
 
     folder, files = options.folder, options.files
     results = finished_results(folder)

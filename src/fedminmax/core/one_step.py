@@ -3,16 +3,32 @@
 For every method whose sites take one full-batch step, the sum over sites is
 ``learning_rate * sum_i c[k_i, a_i] * grad loss_i``: linear in the rows, so it does not matter
 whether the rows of one site or of all sites go through this function.
+
+Sums by group over a site's rows: losses, gradients and, for linear models, curvature.
+
+Every row belongs to one group, so all groups' sums together cost one pass over the rows, in chunks
+of a single group each. A network's sums are in its own precision. A linear model's are in float64,
+because a server that uses second derivatives, and proves how far it is from the optimum, must not
+be limited by rounding.
+
+Curvature is that of the loss in the outputs, a C x C matrix D of row sums 0 for a softmax, times
+x x' (x with a 1 for the intercept). Such a D is a sum over pairs of classes of
+w_cd (e_c - e_d)(e_c - e_d)' with w_cd = -D_cd: cross-entropy has w_cd = p_c p_d, its exact second
+derivative; Brier takes 2 J J' with J = diag(p) - p p', the Gauss-Newton matrix, which is positive
+semidefinite (Schraudolph: Fast curvature matrix-vector products, Neural Computation 2002).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from fedminmax.core.examples import Examples
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.losses import LOSSES_BY_NAME, LOSSES_WITH_GRADIENTS, chances_of
 from fedminmax.core.noise import add_clipped_rows
 from fedminmax.core.workers import run_in_parallel
 from fedminmax.core.workspace import Workspace
@@ -152,3 +168,129 @@ def equal_parts(rows: int, parts: int) -> list[slice]:
     """Cut the rows into this many slices of equal size, up to one row."""
     edges = [rows * part // parts for part in range(parts + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges)]
+
+
+# Chunks of this many numbers stay in the cache while they are used several times.
+NUMBERS_PER_CHUNK = 2**18
+# Of coded rows (``core.additive.sums``): their histograms are larger than the cache, so many rows.
+CODED_ROWS_PER_CHUNK = 2**17
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSums:
+    """By group: losses [A], gradients in the model's order [A, p], packed curvature [A, q]."""
+
+    losses: Tensor
+    gradients: Tensor
+    curvature: Tensor
+
+
+def linear_group_sums(
+    structure: LinearStructure,
+    parameters: Tensor,
+    examples: Examples,
+    groups: int,
+    *,
+    curvature: bool = True,
+) -> GroupSums:
+    """Return the sums of a linear model with these parameters over these rows.
+
+    Without ``curvature`` that tensor is empty.
+    """
+    matrix = structure.as_matrix(parameters.detach().double())
+    sums = GroupSums(
+        torch.zeros(groups, dtype=torch.float64),
+        torch.zeros(groups, structure.outputs, structure.columns, dtype=torch.float64),
+        torch.zeros(groups, structure.curvature_numbers * curvature, dtype=torch.float64),
+    )
+    for group, own in _rows_by_part(examples.group, groups):
+        for chunk in torch.split(own, linear_rows_per_chunk(structure)):
+            _add_chunk(structure, matrix, examples.rows(chunk), group, sums)
+    return GroupSums(sums.losses, structure.as_flat(sums.gradients), sums.curvature)
+
+
+def gradients_by_part(
+    workspaces: Sequence[Workspace],
+    examples: Examples,
+    part: Tensor,
+    parts: int,
+    rows_per_chunk: int,
+) -> tuple[Tensor, Tensor]:
+    """Return each row's loss [n] and the gradient sums of each part [parts, p], of any model.
+
+    ``part`` [n] is the part of each row; the model is the loaded one, without its ridge. Each
+    workspace takes an equal slice of the rows, sorted by part.
+    """
+    order = torch.sort(part, stable=True).indices
+    stretches = equal_parts(len(order), len(workspaces))
+    losses = workspaces[0].flat.new_zeros(len(order))
+
+    def work(worker: int) -> Tensor:
+        workspace, own = workspaces[worker], order[stretches[worker]]
+        gradients = workspace.flat.new_zeros(parts, len(workspace.flat))
+        for number, places in _rows_by_part(part[own], parts):
+            workspace.gradient.zero_()
+            for chunk in chunks_of(len(places), rows_per_chunk):
+                index = own[places[chunk]]
+                weights = workspace.flat.new_ones(len(index))
+                losses[index] = add_gradient(
+                    workspace, examples.x[index], examples.y[index], weights
+                )
+            gradients[number] = workspace.in_model_order(workspace.gradient)
+        return gradients
+
+    first, *others = run_in_parallel(len(workspaces), work)
+    for other in others:
+        first.add_(other)
+    return losses, first
+
+
+def _rows_by_part(part: Tensor, parts: int) -> Iterator[tuple[int, Tensor]]:
+    """Yield each non-empty part and its rows' positions; a stable sort keeps results identical."""
+    order = torch.sort(part, stable=True).indices
+    sizes = torch.bincount(part, minlength=parts).tolist()
+    for number, places in enumerate(torch.split(order, sizes)):
+        if len(places):
+            yield number, places
+
+
+def linear_rows_per_chunk(structure: LinearStructure) -> int:
+    """Return how many rows of a linear model are summed at a time."""
+    if structure.coded:
+        return CODED_ROWS_PER_CHUNK
+    return max(NUMBERS_PER_CHUNK // structure.columns, 64)
+
+
+def _add_chunk(
+    structure: LinearStructure, matrix: Tensor, rows: Examples, group: int, sums: GroupSums
+) -> None:
+    x = rows.x.double()
+    if structure.intercept:
+        x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+    y = rows.y.double() if rows.y.is_floating_point() else rows.y
+    outputs = x @ matrix.T
+    losses, gradient = LOSSES_WITH_GRADIENTS[LOSSES_BY_NAME[structure.loss]](outputs, y)
+    sums.losses[group] += losses.sum()
+    sums.gradients[group].addmm_(gradient.T, x)
+    if not sums.curvature.shape[1]:
+        return
+    weights = pair_weights(structure, outputs)
+    lower = torch.tril_indices(structure.columns, structure.columns)
+    packed = sums.curvature[group].view(structure.blocks, -1)
+    for block in range(structure.blocks):
+        product = (x * weights[:, block : block + 1]).T @ x
+        packed[block] += product[lower[0], lower[1]]
+
+
+def pair_weights(structure: LinearStructure, outputs: Tensor) -> Tensor:
+    """Return w_cd of every row and pair of classes c < d [n, blocks]."""
+    if structure.loss == "squared_error":
+        return outputs.new_full((len(outputs), 1), 2.0)
+    p = chances_of(outputs)
+    first, second = torch.triu_indices(structure.outputs, structure.outputs, 1)
+    both = (p.T[first] * p.T[second]).T
+    if structure.loss != "brier":
+        return both
+    # -(2 J J')_cd = 2 p_c p_d (p_c + p_d - |p|^2).
+    squares = p.square().sum(dim=1, keepdim=True)
+    return 2.0 * both * (p[:, first] + p[:, second] - squares)

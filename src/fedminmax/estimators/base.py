@@ -35,7 +35,7 @@ from fedminmax.estimators.training import (
     place_rows,
     train_rows,
 )
-from fedminmax.findings.convergence import convergence_text
+from fedminmax.findings.training import convergence_text
 
 __all__ = [
     "BaseEstimator",

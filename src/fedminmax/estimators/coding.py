@@ -23,7 +23,7 @@ from fedminmax.core.additive.model import (
 from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import exact_sums
 from fedminmax.core.text import did_you_mean, is_whole
-from fedminmax.data.row_groups import is_missing
+from fedminmax.data.frames import is_missing
 from fedminmax.data.tables.bins import (
     MAX_CATEGORIES,
     MAX_CODES,

@@ -23,7 +23,7 @@ from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.small_groups import included_groups, minimum_included
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.core.workers import usable_device
-from fedminmax.data.row_groups import RowGroups, group_rows, number_values
+from fedminmax.data.frames import RowGroups, group_rows, number_values
 from fedminmax.data.strata import split_strata
 from fedminmax.estimators.settings import (
     TrainingSettings,

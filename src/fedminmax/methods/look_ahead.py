@@ -25,11 +25,11 @@ from torch import Tensor
 
 from fedminmax.core.additive.sums import coded_group_sums
 from fedminmax.core.errors import InputError
-from fedminmax.core.group_sums import gradients_by_part, linear_group_sums
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import NO_STATISTICS, Census, Order, Reveals, RoundKey, Sums, zero_sums
 from fedminmax.core.noise import Unit
+from fedminmax.core.one_step import gradients_by_part, linear_group_sums
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import (
     FLOOR,

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import format_value, is_finite, markdown_table
-from fedminmax.data.row_groups import RowGroups, group_rows
+from fedminmax.data.frames import RowGroups, group_rows
 from fedminmax.metrics.intervals import (
     CONFIDENCE,
     MIN_ROWS,

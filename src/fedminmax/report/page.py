@@ -31,7 +31,6 @@ from fedminmax.findings.advice import (
     remedies,
     reveals_table,
 )
-from fedminmax.findings.convergence import short_convergence
 from fedminmax.findings.findings import Findings
 from fedminmax.findings.records import RISK, Results
 from fedminmax.findings.tables import Table, metrics_table, mistakes_tables
@@ -45,7 +44,7 @@ from fedminmax.findings.text import (
     named,
     risk_name,
 )
-from fedminmax.findings.training import risk_with_error
+from fedminmax.findings.training import risk_with_error, short_convergence
 from fedminmax.findings.verdict import RULE
 from fedminmax.metrics.row_scores import FALSE_ALARMS, MISSED
 from fedminmax.report.advice_figure import mixes_figure

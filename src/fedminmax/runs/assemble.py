@@ -24,8 +24,8 @@ from fedminmax.core.messages import Census
 from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, ValidationRisk
 from fedminmax.data.tables.census import FORMAT, CensusFile
+from fedminmax.data.tables.encode import blank_row
 from fedminmax.data.tables.encoding import Encoding
-from fedminmax.data.tables.initial_model import blank_row
 from fedminmax.data.tables.plain_fit import Departure
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
 from fedminmax.findings import records

@@ -25,8 +25,8 @@ from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workers import usable_device
 from fedminmax.data.tables.census import CensusFile
+from fedminmax.data.tables.encode import initial_model
 from fedminmax.data.tables.encoding import encoding_as_json
-from fedminmax.data.tables.initial_model import initial_model
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
 from fedminmax.findings.records import MethodOfRun, Results, ValidationOfRun
 from fedminmax.methods.card import MethodCard, goal_of

@@ -1,6 +1,6 @@
 """The privacy guarantee of runs on tables: what was spent on which data, and what it says.
 
-Between sites each keeps its own ledger (``federation.site.privacy``). Where one computer reads all
+Between sites each keeps its own ledger (``network.site.privacy``). Where one computer reads all
 files, a ledger lies beside the first training file: a line for each run, with the digest of the
 training files that it read. A run is written down before its first round, with all that it may
 spend, and once: one that goes on has the noise of its first call, from a key in its folder. The key

@@ -23,8 +23,18 @@ from fedminmax.network.wire.messages import (
     sums_from_bytes,
     sums_to_bytes,
 )
-from fedminmax.testing.case import Case, Method, require, require_close, require_equal
-from fedminmax.testing.problems import Problem, Rows, four_sites, softmax_problem, three_sites
+from fedminmax.testing.case import (
+    Case,
+    Method,
+    Problem,
+    Rows,
+    four_sites,
+    require,
+    require_close,
+    require_equal,
+    softmax_problem,
+    three_sites,
+)
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.protocol import Replies
 from fedminmax.training.replies import NOTHING, add_up

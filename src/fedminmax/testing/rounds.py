@@ -15,8 +15,19 @@ from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import mlp
 from fedminmax.methods.card import Weights
-from fedminmax.testing import problems
-from fedminmax.testing.case import Case, Method, require, require_close, require_equal
+from fedminmax.testing.case import (
+    Case,
+    Method,
+    Rows,
+    four_sites,
+    require,
+    require_close,
+    require_equal,
+    softmax_problem,
+    three_sites,
+    to_numpy,
+    zero_rows,
+)
 from fedminmax.training.checkpoint import load_checkpoint, pack, save_checkpoint
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.simulation import Simulation
@@ -25,7 +36,7 @@ from fedminmax.training.train import train
 
 def check_nothing_can_be_assigned(case: Case) -> None:
     """Records are frozen: the round, its state, the sums, the method."""
-    done = next(train(problems.three_sites().federation(), case.full_batch, rounds=1))
+    done = next(train(three_sites().federation(), case.full_batch, rounds=1))
     records: list[Any] = [done, done.progress, done.progress.state, done.total, case.full_batch]
     for record in records:
         for field in fields(record):
@@ -39,7 +50,7 @@ def check_nothing_can_be_assigned(case: Case) -> None:
 
 def check_later_rounds_do_not_reach_back(case: Case) -> None:
     """An earlier state is not changed by the rounds after it."""
-    federation = problems.three_sites().federation()
+    federation = three_sites().federation()
     kept = [initial_progress(federation, case.mini_batch)]
     copies = [_copy_of(kept[0])]
     for done in train(federation, case.mini_batch, rounds=6):
@@ -53,7 +64,7 @@ def check_later_rounds_do_not_reach_back(case: Case) -> None:
 
 def check_what_a_round_hands_out_is_a_copy(case: Case) -> None:
     """Changing it in place does not affect the run."""
-    problem = problems.three_sites()
+    problem = three_sites()
     untouched = list(train(problem.federation(), case.mini_batch, rounds=4))
     rounds = train(problem.federation(), case.mini_batch, rounds=4)
     for done, meant in zip(rounds, untouched, strict=True):
@@ -72,7 +83,7 @@ def check_what_a_round_hands_out_is_a_copy(case: Case) -> None:
 
 def check_asking_twice(case: Case) -> None:
     """A reply is a function of the order: neither buffers nor the order itself may remember."""
-    federation = problems.three_sites().federation()
+    federation = three_sites().federation()
     rounds = train(federation, case.mini_batch, rounds=2)
     progress = next(rounds).progress
     once = next(train(federation, case.mini_batch, rounds=2, resume=progress))
@@ -88,7 +99,7 @@ def check_asking_twice(case: Case) -> None:
 
 def check_resume(case: Case) -> None:
     """Saving, stopping and going on from the file equals never having stopped, bit for bit."""
-    problem, method, rounds = problems.four_sites(), case.mini_batch, 12
+    problem, method, rounds = four_sites(), case.mini_batch, 12
     whole = list(train(problem.federation(), method, rounds=rounds, seed=5, participation=0.75))
     for stop in (1, 4, 11):
         with TemporaryDirectory() as folder:
@@ -118,8 +129,8 @@ def check_resume(case: Case) -> None:
 
 def check_a_longer_run_begins_with_the_shorter_one(case: Case) -> None:
     """How many rounds are to come changes nothing."""
-    short = list(train(problems.four_sites().federation(), case.mini_batch, rounds=4))
-    long = list(train(problems.four_sites().federation(), case.mini_batch, rounds=9))
+    short = list(train(four_sites().federation(), case.mini_batch, rounds=4))
+    long = list(train(four_sites().federation(), case.mini_batch, rounds=9))
     for one, other in zip(short, long[:4], strict=True):
         require_equal(case, one.parameters(), other.parameters(), "the model of a shorter run")
 
@@ -153,8 +164,8 @@ def check_ridge(case: Case) -> None:
     Rows of zeros say nothing about a model without intercept: losses have no gradient, and all that
     moves the model is the penalty, which shortens it without turning it.
     """
-    start = problems.zero_rows(0.5).initial_parameters
-    *_, last = train(problems.zero_rows(0.5), case.full_batch, rounds=2)
+    start = zero_rows(0.5).initial_parameters
+    *_, last = train(zero_rows(0.5), case.full_batch, rounds=2)
     ratios = last.progress.state.parameters / start
     ratio = float(ratios[0])
     require(case, 0.0 <= ratio < 0.999, f"the ridge makes the model {ratio} times as long")
@@ -163,7 +174,7 @@ def check_ridge(case: Case) -> None:
 
 def check_round_risks(case: Case) -> None:
     """The risks of round t are those of theta^{t-1}, evaluated here without torch."""
-    problem = problems.three_sites()
+    problem = three_sites()
     rows = problem.numpy_rows()
     group = np.concatenate([own for _, _, own in rows])
     theta = problem.start
@@ -175,21 +186,21 @@ def check_round_risks(case: Case) -> None:
         worst = str(int(expected.argmax()))
         require(case, done.worst_group == worst, f"the worst group is {worst}")
         require(case, abs(done.worst_risk - float(expected.max())) < 1e-13, "worst_risk is another")
-        theta = problems.to_numpy(done.parameters(Iterate.LAST))
+        theta = to_numpy(done.parameters(Iterate.LAST))
 
 
 # Randomness
 
 
 def _run(method: Method, seed: int, participation: float = 1.0) -> Tensor:
-    federation = problems.four_sites().federation()
+    federation = four_sites().federation()
     rounds = train(federation, method, rounds=5, seed=seed, participation=participation)
     return torch.cat([done.parameters(which) for done in rounds for which in STANDARD_ITERATES])
 
 
 def check_the_same_seed_gives_the_same_bits(case: Case) -> None:
     """Whatever torch's global random state is, which stays as it was."""
-    method, federation = case.mini_batch, problems.four_sites().federation()
+    method, federation = case.mini_batch, four_sites().federation()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         first = _run(method, seed=7, participation=0.5)
@@ -217,7 +228,7 @@ def check_mini_batches_depend_on_the_seed(case: Case) -> None:
 
 def check_sites_shuffle_differently(case: Case) -> None:
     """With one common shuffle, the mean of two models would be the model of one of them."""
-    problem = problems.softmax_problem([[6, 6, 6]], seed=2, classes=2)
+    problem = softmax_problem([[6, 6, 6]], seed=2, classes=2)
     rows = problem.sites[0]
     alone, twins = (
         next(train(problem.federation(sites=own), case.mini_batch, rounds=1))
@@ -235,7 +246,7 @@ def check_full_batches_do_not_depend_on_the_seed(case: Case) -> None:
 
 def check_the_order_of_sites_does_not_matter(case: Case) -> None:
     """Permuting sites permutes their weights and changes nothing else."""
-    problem, order = problems.four_sites(), [2, 0, 3, 1]
+    problem, order = four_sites(), [2, 0, 3, 1]
     permuted = [problem.sites[number] for number in order]
     plain = list(train(problem.federation(), case.full_batch, rounds=15))
     mixed = list(train(problem.federation(sites=permuted), case.full_batch, rounds=15))
@@ -303,7 +314,7 @@ def _run_with_threads(case: Case, threads: int) -> tuple[Tensor, set[int]]:
     return done.parameters(), workers
 
 
-def _thread_sites() -> Iterator[problems.Rows]:
+def _thread_sites() -> Iterator[Rows]:
     generator = torch.Generator().manual_seed(0)
     for _ in range(5):
         yield (

@@ -33,10 +33,10 @@ from fedminmax.core.certificate import (
     tangents_at,
 )
 from fedminmax.core.errors import InputError
-from fedminmax.core.group_sums import linear_group_sums, linear_rows_per_chunk
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, all_finite, zero_sums
+from fedminmax.core.one_step import linear_group_sums, linear_rows_per_chunk
 from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import max_members

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from fedminmax.core.additive.model import AdditiveModel, Block, Pair
 from fedminmax.core.additive.sums import coded_bends, coded_group_sums, curvature_places
 from fedminmax.core.examples import Examples
-from fedminmax.core.group_sums import linear_group_sums
 from fedminmax.core.linear_structure import LinearStructure, linear_structure_of
 from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.one_step import linear_group_sums
 from fedminmax.core.task import Task
 
 PLACES, NODES = (0.0, 1.0, 1.5, 4.0, 5.0), (0, 1, 4)

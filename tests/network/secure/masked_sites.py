@@ -14,10 +14,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedminmax.network.secure.fixed_point import Kind, Layout, Packed, Section, pack, pack_failure
-from fedminmax.network.secure.identity import Authority, Identity
 from fedminmax.network.secure.messages import Agreed, Ask, UnmaskAsk, from_bytes, question_digest
 from fedminmax.network.secure.secure_site import SecureSite
-from fedminmax.network.secure.session import Roster, Terms, check_roster
+from fedminmax.network.secure.session import Authority, Identity, Roster, Terms, check_roster
 from fedminmax.network.secure.totals import MaskedTotal, MaskedTotals, open_session
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import Limits

@@ -14,15 +14,17 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedminmax.core.errors import InputError
 from fedminmax.network.secure.fixed_point import Layout
-from fedminmax.network.secure.identity import Identity, read_authority, read_identity
 from fedminmax.network.secure.masks import SessionKeys
 from fedminmax.network.secure.messages import Agreed, Ask, question_digest, to_bytes
 from fedminmax.network.secure.secure_site import SecureSite
 from fedminmax.network.secure.session import (
     Entry,
+    Identity,
     Roster,
     Terms,
     entry_of,
+    read_authority,
+    read_identity,
 )
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.wire.codec import RefusedError

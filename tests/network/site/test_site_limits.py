@@ -26,7 +26,7 @@ from fedminmax.network.wire.messages import (
     vector_to_bytes,
 )
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
-from fedminmax.network.wire.summary import summary_from_bytes
+from fedminmax.network.wire.sections import summary_from_bytes
 from tests.network.network_problem import AT_ONCE, SITES, plan_of, write_tables
 
 FEATURES, PARAMETERS = 4, 10

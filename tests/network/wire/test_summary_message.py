@@ -17,7 +17,7 @@ from fedminmax.core.exact_sums import exact_sums
 from fedminmax.data.tables.site_summary import SiteSummary, summarise
 from fedminmax.data.tables.sources import read_source
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.summary import summary_from_bytes, summary_to_bytes
+from fedminmax.network.wire.sections import summary_from_bytes, summary_to_bytes
 from tests.data.tables.small_tables import write_config, write_files
 
 SCHEMA = Schema(Target("y"), (Feature("x", Kind.NUMERIC),), (Protected("sex"),))

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from fedminmax.core.additive.model import Design, Pair, codes_with_pairs
 from fedminmax.core.examples import Examples
-from fedminmax.core.group_sums import CODED_ROWS_PER_CHUNK, GroupSums, pair_weights
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME, LOSSES_WITH_GRADIENTS, chances_of
-from fedminmax.core.one_step import equal_parts
+from fedminmax.core.one_step import CODED_ROWS_PER_CHUNK, GroupSums, equal_parts, pair_weights
 from fedminmax.core.workers import run_in_parallel
 
 # Threads take turns at fewer records than this for longer than they add.

@@ -1,13 +1,19 @@
-"""Encode rows as tensors, with an encoding that all sites share."""
+"""Encode rows as tensors, with an encoding that all sites share.
+
+The model that training starts from, for rows with a given encoding.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedminmax.core.additive.model import codes_with_pairs
+from fedminmax.core.additive.model import AdditiveModel, Block, codes_with_pairs
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
+from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.text import counted, first_few, quoted
 from fedminmax.data.tables.encoding import (
     CodedCategory,
@@ -182,3 +188,30 @@ def _encode_groups(rows: ParsedRows, encoding: Encoding, owner: str) -> Tensor:
             )
     number_of = np.array([numbers.get(key, 0) for key in rows.group_keys], np.int64)
     return torch.from_numpy(number_of[rows.group])
+
+
+def initial_model(encoding: Encoding, hidden: Sequence[int], ridge: float) -> nn.Module:
+    """Return an additive model of zeros for codes, else a linear one of zeros or a network."""
+    if encoding.is_additive:
+        return AdditiveModel(
+            encoding.outputs, encoding.blocks, records=encoding.records, ridge=ridge
+        )
+    return linear_or_mlp(len(encoding.names), encoding.outputs, hidden)
+
+
+def blank_row(encoding: Encoding) -> Tensor:
+    """Return an encoded row of zeros."""
+    if encoding.is_additive:
+        return torch.zeros(len(encoding.blocks), dtype=torch.int16)
+    return torch.zeros(len(encoding.names))
+
+
+def model_for_predictions(encoding: Encoding, hidden: Sequence[int]) -> nn.Module:
+    """Return the same for a model that is only used: the parameters of an additive one are effects.
+
+    So its file has them, and needs no transform.
+    """
+    if not encoding.is_additive:
+        return linear_or_mlp(len(encoding.names), encoding.outputs, hidden)
+    plain = [Block(block.size, rising=block.rising) for block in encoding.blocks]
+    return AdditiveModel(encoding.outputs, plain, records=1, ridge=0.0)

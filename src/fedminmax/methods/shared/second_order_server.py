@@ -49,7 +49,7 @@ from fedminmax.core.certificate import (
     steepest_change,
     tangents_at,
 )
-from fedminmax.core.solvers.centring import centre_of
+from fedminmax.core.solvers.max_of_quadratics import centre_of
 from fedminmax.methods.shared.near_minimax import (
     NEAR,
     begun,

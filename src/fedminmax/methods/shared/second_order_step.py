@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedminmax.core.solvers.centring import centred, from_centred
 from fedminmax.core.solvers.cone import lowest_in_cone, minimise_max_in_cone
 from fedminmax.core.solvers.max_of_quadratics import (
     LowestPoint,
     Quadratics,
+    centred,
+    from_centred,
     highest_mix,
     lowest_mix,
     minimise_max,

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from fedminmax.core.certificate import row_size
 from fedminmax.core.errors import InputError
-from fedminmax.core.group_sums import linear_rows_per_chunk
 from fedminmax.core.linear_structure import LinearStart, LinearStructure
 from fedminmax.core.messages import Census
+from fedminmax.core.one_step import linear_rows_per_chunk
 from fedminmax.methods.shared.first_order_server import after_first_order_round, start_first_order
 from fedminmax.methods.shared.frontier_server import FrontierState, after_frontier_round
 from fedminmax.methods.shared.network_state import NetworkState, after_network_round

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes, write_json, write_secret
 from fedminmax.network.flare.federation_file import AUTHORITY_FILE, SITE_NAME
-from fedminmax.network.secure.identity import read_identity
+from fedminmax.network.secure.session import read_identity
 
 # As the engine's own keys.
 KEY_BITS = 2048

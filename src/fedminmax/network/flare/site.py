@@ -12,7 +12,7 @@ from nvflare.collab import collab
 
 from fedminmax.network.flare.allow_list import is_installed
 from fedminmax.network.flare.federation_file import AUTHORITY_CERTIFICATE, read_roster
-from fedminmax.network.secure.identity import read_authority, read_identity
+from fedminmax.network.secure.session import read_authority, read_identity
 from fedminmax.network.site.journal import KEPT_FOLDER, Journal
 from fedminmax.network.site.sender import Credentials
 from fedminmax.network.site.settings import SETTINGS_FILE, read_site_settings

@@ -14,7 +14,6 @@ from cryptography.exceptions import InvalidSignature, InvalidTag
 
 from fedminmax.network.secure import masks
 from fedminmax.network.secure.fixed_point import Packed
-from fedminmax.network.secure.identity import Authority, Identity
 from fedminmax.network.secure.masks import SECRET_BYTES, SHARE_BYTES, deal, new_secret
 from fedminmax.network.secure.messages import (
     Ask,
@@ -30,6 +29,8 @@ from fedminmax.network.secure.messages import (
     upload_to_bytes,
 )
 from fedminmax.network.secure.session import (
+    Authority,
+    Identity,
     Roster,
     Terms,
     check_roster,

@@ -36,8 +36,14 @@ from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import models_to_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan
-from fedminmax.network.wire.sections import losses_of, scores_of, summary_of, sums_of
-from fedminmax.network.wire.summary import summary_from_bytes, summary_to_bytes
+from fedminmax.network.wire.sections import (
+    losses_of,
+    scores_of,
+    summary_from_bytes,
+    summary_of,
+    summary_to_bytes,
+    sums_of,
+)
 from fedminmax.network.wire.values import (
     check_counts,
     grids_to_bytes,

@@ -22,13 +22,12 @@ from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.methods.method import AnyMethod
 from fedminmax.metrics.sums import ScoreSums
 from fedminmax.network.secure.layouts import score_shape
-from fedminmax.network.server.attendance import Attendance
 from fedminmax.network.wire import messages
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.endpoints import NO_ARGUMENTS, Endpoint
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
-from fedminmax.network.wire.summary import summary_from_bytes
-from fedminmax.network.wire.transport import Transport, gather
+from fedminmax.network.wire.sections import summary_from_bytes
+from fedminmax.network.wire.transport import Attendance, Transport, gather
 from fedminmax.network.wire.values import (
     COUNTS_PER_COLUMN,
     Pairs,

@@ -30,21 +30,19 @@ from fedminmax.network.site.encoded_site import (
     started_at,
 )
 from fedminmax.network.site.journal import Journal
-from fedminmax.network.site.prepared import (
-    Prepared,
-    count_values,
-    name_values,
-    prepared,
-    take_values,
-)
 from fedminmax.network.site.privacy import reading_rules, table_digest
 from fedminmax.network.site.sender import (
     Asked,
     Credentials,
     MaskedSender,
+    Prepared,
     check_before_masking,
+    count_values,
     encode_for_masks,
+    name_values,
     new_sender,
+    prepared,
+    take_values,
 )
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
@@ -52,8 +50,12 @@ from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import vector_from_bytes
 from fedminmax.network.wire.plan import digest_of
 from fedminmax.network.wire.plan_checks import MAX_PLAN_BYTES, plan_from_bytes
-from fedminmax.network.wire.sections import Sections, sections_of_summary, sections_of_sums
-from fedminmax.network.wire.summary import summary_to_bytes
+from fedminmax.network.wire.sections import (
+    Sections,
+    sections_of_summary,
+    sections_of_sums,
+    summary_to_bytes,
+)
 from fedminmax.network.wire.values import grids_from_bytes
 
 SERVER = "the server"

@@ -31,8 +31,8 @@ from fedminmax.data.tables.site_summary import summarise
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
 from fedminmax.network.site import policy
-from fedminmax.network.site.prepared import completed_rows
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
+from fedminmax.network.site.sender import completed_rows
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
 from fedminmax.network.wire.plan import digest_of, plan_of_config
 from fedminmax.network.wire.plan_checks import masking_fault, privacy_fault

@@ -20,8 +20,8 @@ from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
 from fedminmax.data.strata import max_held_out
+from fedminmax.data.tables.encode import initial_model
 from fedminmax.data.tables.encoding import Encoding
-from fedminmax.data.tables.initial_model import initial_model
 from fedminmax.methods.catalogue import MethodPackage, package_of
 from fedminmax.network.wire.site_rules import DEFAULT_RULES, SiteRules
 
