@@ -107,6 +107,21 @@ class _Dual:
         return float(self.weights @ self.values)
 
 
+def in_few_directions(functions: Quadratics, damping: Tensor) -> tuple[Quadratics, Tensor]:
+    """Return functions of y with the same minima of every mixture, and the step of y [f, A].
+
+    With one curvature K, damping included, the lowest point of a mixture of slopes G is a mixture
+    of K^-1 G'. So one factorisation L L' = K serves all mixtures: with L^-1 G' = Q R, a step is
+    L^-T Q y, the slopes in y are the columns of R, and the curvature is 1.
+    """
+    factor = factorised(functions.curvatures[0] + damping.diag())
+    towards = torch.linalg.solve_triangular(factor, functions.slopes.T, upper=False)
+    basis, slopes = torch.linalg.qr(towards)
+    step = torch.linalg.solve_triangular(factor.T, basis, upper=True)
+    one = torch.eye(len(slopes), dtype=torch.float64)[None]
+    return Quadratics(functions.values, slopes.T, one), step
+
+
 def highest_mix(values: Tensor, floor: float) -> float:
     """Return the highest mean of the values with weights of at least ``floor``.
 
@@ -197,28 +212,22 @@ def _climb(
     rise = float(dual.values @ move)
     if rise <= UNSEEN_RISE * abs(dual.value):
         # D is flat at its top: rounding hides the rise long before the functions are level.
-        there = _dual_at(functions, damping, wanted, dual)
+        there = _dual_at(functions, damping, wanted)
         gaps = [highest_mix(one.values, floor) - one.value for one in (there, dual)]
         return there if gaps[0] < gaps[1] else None
     share = 1.0
     for _ in range(MAX_HALVINGS):
-        there = _dual_at(functions, damping, dual.weights + share * move, dual)
+        there = _dual_at(functions, damping, dual.weights + share * move)
         if there.value > dual.value + 1e-4 * share * rise:
             return there
         share *= 0.5
     return None
 
 
-def _dual_at(
-    functions: Quadratics, damping: Tensor, weights: Tensor, near: _Dual | None = None
-) -> _Dual:
-    """Return D at these weights; with a shared curvature, the factor is that of other weights."""
-    if near is not None and len(functions.curvatures) == 1:
-        factor = near.factor
-    else:
-        curvature = functions.mixed_curvature(weights)
-        curvature.diagonal().add_(damping)
-        factor = factorised(curvature)
+def _dual_at(functions: Quadratics, damping: Tensor, weights: Tensor) -> _Dual:
+    curvature = functions.mixed_curvature(weights)
+    curvature.diagonal().add_(damping)
+    factor = factorised(curvature)
     step = -torch.cholesky_solve((weights @ functions.slopes).unsqueeze(1), factor).squeeze(1)
     bent = functions.curvatures @ step + damping * step
     values = functions.values + functions.slopes @ step + 0.5 * bent @ step

@@ -5,6 +5,7 @@ it is the lowest point of a game in which every player keeps a part of its share
 which the highest risk there is the limit. The larger it is, the higher that risk.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,13 +18,14 @@ from fedminmax.core.solvers.max_of_quadratics import (
     centred,
     from_centred,
     highest_mix,
+    in_few_directions,
     lowest_mix,
     minimise_max,
     minimise_max_exactly,
 )
 from fedminmax.core.solvers.simplex import FixedShares, project_on_simplex
-from fedminmax.methods.shared.near_minimax import mean_from_game, merit_of
-from fedminmax.methods.shared.second_order_state import SecondOrderState
+from fedminmax.methods.shared.near_minimax import mean_from_game, merit, merit_of
+from fedminmax.methods.shared.second_order_state import NOTHING_LEFT, SecondOrderState
 
 MAX_DAMPING, DAMPING_FACTOR = 1e12, 10.0
 # Added to each curvature, relative to its column, which may have any unit.
@@ -31,6 +33,8 @@ MIN_CURVATURE = 1e-12
 # Of 1 - k: at the least, the mean alone counts; at the most, the highest risk.
 LEAST_FREE, MOST_FREE = 1e-9, 1.0 - 1e-6
 MAX_SEARCH = 60
+# Of mixtures of two curvatures: steps with closer ones are alike, and nothing is gained by turns.
+SAME_SHARE, MAX_TURNS = 0.05, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +42,8 @@ class Ahead:
     """A step from the best model, and what the quadratics predict of it.
 
     ``value`` is the merit there, the trust region's damping included, and ``least`` a value that no
-    step brings the objective below. ``chosen`` are the adversary's weights in this ``game``.
+    step brings the objective below (minus infinity if it is not asked for). ``chosen`` are the
+    adversary's weights in this ``game``.
     """
 
     step: Tensor
@@ -71,28 +76,80 @@ def step_ahead(state: SecondOrderState, damping: float, min_weight: float) -> Ah
     diagonals = own.curvatures.diagonal(dim1=1, dim2=2)
     scale = torch.maximum(state.scale, (state.weights[:, None] * diagonals).sum(dim=0))
     least = MIN_CURVATURE * _positive(diagonals.amax(dim=0))
-    floor, natural = state.fixed.floor(min_weight), None
-    if structure.coded and state.allowed.is_sought:
-        natural = quadratics(replace(state, curvature=state.natural_curvature)).curvatures
+    floor = state.fixed.floor(min_weight)
     lower = state.allowed.lower if state.allowed.is_sought else state.lower
     least_value = max(lower, 0.0) if state.is_exact else 0.0
     while True:
         damped = least if structure.is_quadratic else damping * scale + least
-        search = _Search(state, own, natural, damped, floor)
-        found = search.within_limit() if state.allowed.is_sought else search.lowest(state.fixed)
+        found, functions = _found(state, own, damped, floor)
         if structure.is_quadratic or found.value >= least_value or damping >= MAX_DAMPING:
             break
         # No model is that good: the prediction is beyond the range of the quadratics.
         damping *= DAMPING_FACTOR
+    known = state.allowed.mean if state.allowed.is_sought else merit(state, state.risks, min_weight)
+    # It costs a factorisation. What is left to gain is asked for if nothing else proves it, or if
+    # it is next to nothing; it is no less than the gain of this step.
+    asked = not state.proves or known - found.value <= NOTHING_LEFT * abs(known)
     return Ahead(
         from_centred(structure, found.point.step, state.centre),
         found.game,
         found.point.weights,
         value=found.value,
-        least=_least_value(state, found, least, floor),
+        least=_least_value(state, found, functions, least, floor) if asked else -math.inf,
         damping=damping,
         scale=scale,
     )
+
+
+def _found(
+    state: SecondOrderState, own: Quadratics, damping: Tensor, floor: float
+) -> tuple["_Found", Quadratics]:
+    """Return the lowest point of the game that is to be played, and the players' functions in it.
+
+    In the second phase it is the game whose highest risk is the limit there.
+    """
+    game = state.fixed
+    if not state.allowed.is_sought:
+        return _solved(state, own, damping, floor, game, game.chosen(state.weights)), own
+    game = replace(game, keep_share=state.allowed.keep_share)
+    start = project_on_simplex(game.chosen(state.weights), floor=floor)
+    if not state.structure.coded:
+        return _solved(state, own, damping, floor, game, start), own
+    share, turns = _natural_share(state, game.weights(start)), 0
+    while True:
+        packed = torch.lerp(state.curvature, state.natural_curvature, share)
+        bent = quadratics(replace(state, curvature=packed))
+        found = _solved(state, bent, damping, floor, game, start)
+        game, start, turns = found.game, found.point.weights, turns + 1
+        before, share = share, _natural_share(state, game.weights(start))
+        if abs(share - before) <= SAME_SHARE or turns == MAX_TURNS:
+            return found, bent
+
+
+def _natural_share(state: SecondOrderState, weights: Tensor) -> float:
+    """Return which mixture of the two curvatures that are known is nearest to that of weights.
+
+    They are the curvature of the last weights (0) and that of the natural shares (1).
+    """
+    away = state.fixed.shares - state.curved
+    share = float((weights - state.curved) @ away) / max(float(away @ away), 1e-300)
+    return min(max(share, 0.0), 1.0)
+
+
+def _solved(
+    state: SecondOrderState,
+    own: Quadratics,
+    damping: Tensor,
+    floor: float,
+    game: FixedShares,
+    start: Tensor,
+) -> "_Found":
+    """Return the lowest point of this game; in the second phase, of the one that is looked for."""
+    if not state.structure.coded or state.structure.has_cone:
+        return _Search(state, own, damping, floor).found(game, start)
+    few, directions = in_few_directions(own, damping)
+    found = _Search(state, few, torch.zeros(len(few.slopes[0])).double(), floor).found(game, start)
+    return replace(found, point=replace(found.point, step=directions @ found.point.step))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +157,6 @@ class _Found:
     """The lowest point of a game, and there the highest risk and the merit, damping included."""
 
     game: FixedShares
-    functions: Quadratics
     point: LowestPoint
     worst: float
     value: float
@@ -108,23 +164,22 @@ class _Found:
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """The players' quadratics, the damping of each parameter, and the adversary's floor.
-
-    ``natural`` is the curvature of the natural shares, where the second phase needs it.
-    """
+    """The players' quadratics, the damping of each parameter, and the adversary's floor."""
 
     state: SecondOrderState
     own: Quadratics
-    natural: Tensor | None
     damping: Tensor
     floor: float
 
-    def lowest(self, game: FixedShares, start: Tensor | None = None) -> _Found:
+    def found(self, game: FixedShares, start: Tensor) -> _Found:
+        """Begin with a game and the adversary's weights in it."""
+        sought = self.state.allowed.is_sought
+        return self.within_limit(game, start) if sought else self.lowest(game, start)
+
+    def lowest(self, game: FixedShares, start: Tensor) -> _Found:
         """Minimise a game's maximum over the steps that the model may take."""
         state, structure = self.state, self.state.structure
-        start = game.chosen(state.weights) if start is None else start
-        own = self._bent(game, start)
-        functions = mixed(state, game, own)
+        functions = mixed(state, game, self.own)
         if structure.is_quadratic:
             point = minimise_max_exactly(functions, self.damping, start, self.floor)
         elif structure.has_cone:
@@ -133,37 +188,20 @@ class _Search:
         else:
             point = minimise_max(functions, self.damping, start, self.floor)
         if not state.allowed.is_sought:
-            return _Found(game, functions, point, point.value, point.value)
-        risks = own.moved(point.step).values
+            return _Found(game, point, point.value, point.value)
+        risks = self.own.moved(point.step).values
         bent = 0.0 if structure.is_quadratic else 0.5 * float(self.damping @ point.step.square())
         worst = highest_mix(state.fixed.mix(risks), self.floor) + bent
         mean = float(state.fixed.shares @ risks) + bent
-        return _Found(game, functions, point, worst, merit_of(state, mean, worst, game.keep_share))
+        return _Found(game, point, worst, merit_of(state, mean, worst, game.keep_share))
 
-    def _bent(self, game: FixedShares, chosen: Tensor) -> Quadratics:
-        """Return the players' quadratics with a shared curvature for these weights.
-
-        Two are known, of the last weights and of the natural shares; the nearest mixture is taken.
-        """
-        state = self.state
-        if self.natural is None:
-            return self.own
-        away = state.fixed.shares - state.curved
-        share = float((game.weights(chosen) - state.curved) @ away) / max(
-            float(away @ away), 1e-300
-        )
-        curvatures = torch.lerp(self.own.curvatures, self.natural, min(max(share, 0.0), 1.0))
-        return replace(self.own, curvatures=curvatures)
-
-    def within_limit(self) -> _Found:
+    def within_limit(self, game: FixedShares, start: Tensor) -> _Found:
         """Find the part that every player keeps with which the highest risk is the limit.
 
         It falls as the rest 1 - k grows: a search by secants, safeguarded (Illinois).
         """
         allowed, fixed = self.state.allowed, self.state.fixed
         ends: dict[bool, tuple[float, float]] = {}
-        game = replace(fixed, keep_share=allowed.keep_share)
-        start = project_on_simplex(game.chosen(self.state.weights), floor=self.floor)
         found, last = self.lowest(game, start), None
         for _ in range(MAX_SEARCH):
             free, miss = 1.0 - found.game.keep_share, found.worst - allowed.target
@@ -184,9 +222,12 @@ class _Search:
         return found
 
 
-def _least_value(state: SecondOrderState, found: _Found, least: Tensor, floor: float) -> float:
+def _least_value(
+    state: SecondOrderState, found: _Found, own: Quadratics, least: Tensor, floor: float
+) -> float:
     """Return a value that no step brings the objective below."""
-    structure, functions, weights = state.structure, found.functions, found.point.weights
+    structure, weights = state.structure, found.point.weights
+    functions = mixed(state, found.game, own)
     if structure.has_cone:
         best = structure.to_free(state.best)
         value = lowest_in_cone(functions, least, best, structure.cone, floor)
