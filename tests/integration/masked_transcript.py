@@ -142,9 +142,9 @@ def unmasked_numbers(
             layout = layouts.round(own._methods[call.asked["run"]], order)
         else:
             encoding = own._ready("it")[1].encoding
-            lines, scores = score_shape(encoding, len(plan.runs))
+            shape = score_shape(encoding, len(plan.runs))
             message = own.measure(call.asked["models"])
-            values = sections_of_scores(score_sums_from_bytes(message, lines, scores, site))
+            values = sections_of_scores(score_sums_from_bytes(message, *shape, site))
             layout = layouts.measure(len(plan.runs))
         packed = pack(layout, values, len(call.ask.sites))
         yield packed.words.tobytes() + exact_to_bytes(packed.exact), layout.words

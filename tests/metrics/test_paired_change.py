@@ -159,7 +159,8 @@ def drawn(draw: np.random.Generator, rows: int, worse: float, better: float) -> 
     shares = [worse, better, 1.0 - worse - better]
     one, other, _ = torch.from_numpy(draw.multinomial(rows, shares, size=20)).double().T
     totals = torch.stack([one, other], dim=1)
-    return ScoreSums(torch.full((20,), rows), totals, torch.diag_embed(totals))
+    no_curves = torch.zeros(20, 0, dtype=torch.int64)
+    return ScoreSums(torch.full((20,), rows), totals, torch.diag_embed(totals), no_curves)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from fedminmax.core.text import listed
 from fedminmax.findings.records import RISK, Interval, Measured, Results
+from fedminmax.metrics.by_group import AUROC
 from fedminmax.metrics.row_scores import FALSE_ALARMS, MISSED
 
 MINUS = "\N{MINUS SIGN}"
@@ -31,7 +32,7 @@ MEANINGS = {
     "regression": "the squared difference between prediction and truth, on average over records, "
     "in the target's unit squared: large errors count more than small ones",
 }
-OF_A_CLASS = ("selection_rate", FALSE_ALARMS, MISSED, "calibration")
+OF_A_CLASS = ("selection_rate", FALSE_ALARMS, MISSED, "calibration", AUROC)
 
 
 def risk_name(results: Results) -> str:
@@ -43,7 +44,7 @@ def metric_name(metric: str, results: Results) -> str:
     """Name a metric; rates and calibration name the class that they are about, the second."""
     if metric == RISK:
         return risk_name(results)
-    name = metric.replace("_", " ")
+    name = "AUROC" if metric == AUROC else metric.replace("_", " ")
     if metric in OF_A_CLASS and len(results.classes) == 2:
         return f"{name} of “{results.classes[1]}”"
     return name

@@ -22,6 +22,7 @@ import numpy as np
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import format_value, is_finite, markdown_table
 from fedminmax.data.frames import RowGroups, group_rows
+from fedminmax.metrics.auroc import Curve, area_interval, exact_curve
 from fedminmax.metrics.intervals import (
     CONFIDENCE,
     MIN_ROWS,
@@ -30,13 +31,20 @@ from fedminmax.metrics.intervals import (
     Estimate,
     Scored,
     at_once,
+    gap,
     gap_of_means,
     has_worst,
+    highest,
     highest_mean,
     lowest_mean,
     mean_interval,
 )
-from fedminmax.metrics.row_scores import RowScore, score_classes, score_quantities
+from fedminmax.metrics.row_scores import (
+    RowScore,
+    positive_scores,
+    score_classes,
+    score_quantities,
+)
 
 
 class Worst(Enum):
@@ -48,9 +56,11 @@ class Worst(Enum):
     NONE = "none is better than another"
 
 
+AUROC = "auroc"
 # All others are errors, risks or error rates: the highest is worst.
 WORST = {
     "accuracy": Worst.LOWEST,
+    AUROC: Worst.LOWEST,
     "selection_rate": Worst.NONE,
     "calibration": Worst.FARTHEST,
     "overconfidence": Worst.FARTHEST,
@@ -137,6 +147,34 @@ def metric_by_group(
     )
 
 
+def auroc_by_group(
+    groups: Mapping[str, Curve], everyone: Curve, confidence: float, small: Collection[str] = ()
+) -> MetricByGroup:
+    """Return the area under the ROC curve by group, and that of all records together.
+
+    A group is compared if it has enough records of both classes.
+    """
+    found = {name: area_interval(own, confidence) for name, own in groups.items()}
+    judged = [name for name, own in groups.items() if own.rows >= MIN_ROWS and name not in small]
+    overall = area_interval(everyone, confidence)
+    if not judged or not has_worst(len(judged), sum(own.rows > 0 for own in groups.values())):
+        return MetricByGroup(found, overall, None, NO_ESTIMATE)
+
+    def at(intervals: int) -> list[Estimate]:
+        strict = at_once(confidence, intervals)
+        return [area_interval(groups[name], strict) for name in judged]
+
+    plain = [found[name] for name in judged]
+    turned, sure = ([own.negative for own in part] for part in (plain, at(len(judged))))
+    return MetricByGroup(
+        found,
+        overall,
+        _worst({name: found[name] for name in judged}, Worst.LOWEST),
+        gap(plain, at(len(judged) * (len(judged) - 1))) if len(judged) > 1 else NO_ESTIMATE,
+        highest(turned, sure).negative,
+    )
+
+
 def _worst(estimates: Mapping[str, Estimate], direction: Worst) -> str | None:
     """Return the first of the worst groups."""
     if not estimates or direction is Worst.NONE:
@@ -204,6 +242,14 @@ def measure_scores(
         name: metric_by_group(name, _scored(score, groups), confidence, small)
         for name, score in scores.items()
     }
+    known = positive_scores(scores)
+    if known is not None:
+        own, positive = known
+        curves = {
+            name: exact_curve(own[groups.numbers == number], positive[groups.numbers == number])
+            for number, name in enumerate(groups.names)
+        }
+        metrics[AUROC] = auroc_by_group(curves, exact_curve(own, positive), confidence, small)
     counts = dict(zip(groups.names, groups.counts.tolist(), strict=True))
     return GroupMetrics(counts, metrics, confidence)
 

@@ -50,6 +50,11 @@ class Estimate:
     low: float
     high: float
 
+    @property
+    def negative(self) -> "Estimate":
+        """Minus this."""
+        return Estimate(-self.value, -self.high, -self.low)
+
 
 NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan)
 
@@ -169,12 +174,19 @@ def highest_mean(
     >>> alone == mean_interval(Scored(100, 0.5, 50.0), zero_or_one)
     True
     """
-    means = [own.mean for own in groups]
     strict = at_once(confidence, len(groups))
+    sure, plain = (
+        [mean_interval(own, bounds, level) for own in groups] for level in (strict, confidence)
+    )
+    return highest(plain, sure)
+
+
+def highest(plain: Sequence[Estimate], sure: Sequence[Estimate]) -> Estimate:
+    """Return the highest value, from intervals each at the confidence and of all at once."""
     return Estimate(
-        max(means),
-        max(mean_interval(own, bounds, strict).low for own in groups),
-        max(mean_interval(own, bounds, confidence).high for own in groups),
+        max(own.value for own in plain),
+        max(own.low for own in sure),
+        max(own.high for own in plain),
     )
 
 
@@ -183,8 +195,7 @@ def lowest_mean(
 ) -> Estimate:
     """Return the lowest mean of these groups, likewise."""
     turned = [Scored(own.rows, -own.mean, own.squares) for own in groups]
-    found = highest_mean(turned, Bounds(-bounds.upper, -bounds.lower), confidence)
-    return Estimate(-found.value, -found.high, -found.low)
+    return highest_mean(turned, Bounds(-bounds.upper, -bounds.lower), confidence).negative
 
 
 def gap_of_means(
@@ -195,9 +206,14 @@ def gap_of_means(
     sure, plain = (
         [mean_interval(own, bounds, level) for own in groups] for level in (strict, confidence)
     )
-    means = [own.mean for own in groups]
+    return gap(plain, sure)
+
+
+def gap(plain: Sequence[Estimate], sure: Sequence[Estimate]) -> Estimate:
+    """Return the highest value minus the lowest, from intervals likewise, of all pairs at once."""
+    values = [own.value for own in plain]
     return Estimate(
-        max(means) - min(means),
+        max(values) - min(values),
         max(0.0, *(difference(one, other).low for one, other in permutations(sure, 2))),
         max(difference(one, other).high for one, other in permutations(plain, 2)),
     )

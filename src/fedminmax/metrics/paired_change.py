@@ -19,6 +19,8 @@ from functools import reduce
 from operator import add
 
 from fedminmax.metrics import intervals
+from fedminmax.metrics.auroc import Counts, area_change, curve_of
+from fedminmax.metrics.by_group import AUROC
 from fedminmax.metrics.sums import ScoreSums
 
 
@@ -28,12 +30,14 @@ class PairedChange:
 
     ``worst`` is the highest group's value after minus the highest group's value before, which may
     be another group; only groups of enough rows count. As for the difference, the interval ignores
-    that these two were selected.
+    that these two were selected. ``rows`` of each group are those that the metric is about, and of
+    the area under the ROC curve those of the rarer class.
     """
 
     by_group: tuple[intervals.Estimate, ...]
     overall: intervals.Estimate
     worst: intervals.Estimate
+    rows: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -49,19 +53,26 @@ def paired_changes(
     bounds: Mapping[str, intervals.Bounds],
     confidence: float = intervals.CONFIDENCE,
     small: Collection[int] = (),
+    curves: Counts | None = None,
 ) -> PairedChanges:
     """Return the changes of these metrics, by group and over all rows.
 
     Compared are groups with enough rows of the metric that are not too ``small`` in training, and
-    all rows.
+    all rows. ``curves`` [groups, ...] are both models' counts of records by score, if known.
     """
     compared = 0
-    for sums in pairs.values():
-        rows: list[int] = sums.counts.tolist()
+    known = [(*sums.counts.tolist(), int(sums.counts.sum())) for sums in pairs.values()]
+    if curves is not None:
+        known.append(tuple(curve_of(own, 0).rows for own in (*curves, curves.sum(axis=0))))
+    for rows in known:
         lines = [own for group, own in enumerate(rows) if group not in small]
-        compared += sum(own >= intervals.MIN_ROWS for own in (*lines, sum(rows)))
+        compared += sum(own >= intervals.MIN_ROWS for own in lines)
     each = intervals.at_once(confidence, compared)
     metrics = {name: paired_change(sums, bounds[name], each, small) for name, sums in pairs.items()}
+    if curves is not None:
+        *by_group, overall = (area_change(own, each) for own in (*curves, curves.sum(axis=0)))
+        none = intervals.NO_ESTIMATE
+        metrics[AUROC] = PairedChange(tuple(by_group), overall, none, known[-1][:-1])
     return PairedChanges(metrics, compared)
 
 
@@ -89,6 +100,7 @@ def paired_change(
         tuple(intervals.mean_interval(own, within, confidence) for own in differences),
         intervals.mean_interval(reduce(add, differences), within, confidence),
         _change_of_worst(sums, differences, bounds, confidence, small),
+        tuple(sums.counts.tolist()),
     )
 
 

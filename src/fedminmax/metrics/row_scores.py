@@ -25,6 +25,7 @@ Column = NDArray[np.float64]
 RISKS = ("brier_risk", "squared_error")
 # Kinds of mistakes of two classes, among the rows that are of the positive class or not.
 MISSED, FALSE_ALARMS = "false_negative_rate", "false_positive_rate"
+CALIBRATION = "calibration"
 # Metrics whose change from a baseline is measured row by row.
 PAIRED = (*RISKS, "accuracy", "absolute_error", MISSED, FALSE_ALARMS)
 
@@ -189,3 +190,14 @@ def stacked(scores: Mapping[str, RowScore]) -> Column:
         + [score.denominators for score in scores.values()],
         axis=1,
     )
+
+
+def positive_scores(scores: Mapping[str, RowScore]) -> tuple[Column, NDArray[np.bool_]] | None:
+    """Return the probabilities of the positive class, and who is of it; None without one.
+
+    Calibration is the probability, minus 1 in rows of the positive class.
+    """
+    if not {CALIBRATION, MISSED} <= scores.keys():
+        return None
+    positive = scores[MISSED].denominators
+    return scores[CALIBRATION].numerators + positive, positive > 0

@@ -12,6 +12,9 @@ encoded rows.
 | n      | counts   |
 | S      | totals   |
 | P      | products |
+
+The area under the ROC curve has no such form: it follows from counts of records by score
+(``metrics.auroc``), which are sums as well.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,20 +28,33 @@ from torch import Tensor, nn
 from fedminmax.core.examples import Examples
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.groups import merged_key
-from fedminmax.metrics.by_group import GroupMetrics, metric_by_group
+from fedminmax.metrics.auroc import counts_length, counts_of, counts_of_models, curve_of
+from fedminmax.metrics.by_group import AUROC, GroupMetrics, auroc_by_group, metric_by_group
 from fedminmax.metrics.intervals import CONFIDENCE, Scored
-from fedminmax.metrics.row_scores import PAIRED, RowScore, score_classes, score_quantities, stacked
+from fedminmax.metrics.row_scores import (
+    CALIBRATION,
+    MISSED,
+    PAIRED,
+    RowScore,
+    score_classes,
+    score_quantities,
+    stacked,
+)
 
 ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreSums:
-    """By group: rows [groups], sums [groups, scores] and sums of products [groups, scores^2]."""
+    """By group: rows [groups], sums [groups, scores] and sums of products [groups, scores^2].
+
+    ``curves`` [groups, ...] are counts of records by score (``auroc.counts_of``), of two classes.
+    """
 
     counts: Tensor
     totals: Tensor
     products: Tensor
+    curves: Tensor
 
     def __add__(self, other: "ScoreSums") -> "ScoreSums":
         """Add the sums of other rows."""
@@ -46,6 +62,7 @@ class ScoreSums:
             self.counts + other.counts,
             self.totals + other.totals,
             self.products + other.products,
+            self.curves + other.curves,
         )
 
     def split(self, groups: int, into: int) -> tuple["ScoreSums", "ScoreSums"]:
@@ -56,7 +73,7 @@ class ScoreSums:
         >>> first.totals[:, 0].tolist(), others.totals[:, 0].tolist()
         ([1.0, 8.0], [5.0])
         """
-        own = (self.counts, self.totals, self.products)
+        own = (self.counts, self.totals, self.products, self.curves)
         first = [values[:groups].clone() for values in own]
         for values, whole in zip(first, own, strict=True):
             values[into] += whole[groups:].sum(dim=0)
@@ -65,7 +82,10 @@ class ScoreSums:
     def of_models(self, numbers: Sequence[int], models: int) -> "ScoreSums":
         """Return the sums of some of the models whose scores are side by side, in this order."""
         own = torch.arange(self.totals.shape[1]).reshape(models, -1)[list(numbers)].flatten()
-        return ScoreSums(self.counts, self.totals[:, own], self.products[:, own][:, :, own])
+        curves = self.curves
+        if curves.shape[1]:
+            curves = torch.from_numpy(counts_of_models(curves.numpy(), numbers, models))
+        return ScoreSums(self.counts, self.totals[:, own], self.products[:, own][:, :, own], curves)
 
     @property
     def covariances(self) -> Tensor:
@@ -74,17 +94,24 @@ class ScoreSums:
         return self.products - squares / self.counts.clamp(min=1)[:, None, None]
 
 
-def empty_sums(groups: int, scores: int) -> ScoreSums:
-    """Return the sums over no rows."""
+def empty_sums(groups: int, names: Sequence[str], models: int) -> ScoreSums:
+    """Return the sums over no rows of these metrics of so many models."""
+    scores = 2 * len(names) * models
     return ScoreSums(
         torch.zeros(groups, dtype=torch.int64),
         torch.zeros(groups, scores, dtype=torch.float64),
         torch.zeros(groups, scores, scores, dtype=torch.float64),
+        torch.zeros(groups, curves_length(names, models), dtype=torch.int64),
     )
 
 
-def sum_scores(scores: Tensor, group: Tensor, groups: int) -> ScoreSums:
-    """Sum scores [rows, scores] within each group.
+def curves_length(names: Sequence[str], models: int) -> int:
+    """Return how many counts by score a group has, of so many models with these metrics."""
+    return counts_length(models) if {CALIBRATION, MISSED} <= {*names} else 0
+
+
+def sum_scores(scores: Tensor, group: Tensor, groups: int, names: Sequence[str] = ()) -> ScoreSums:
+    """Sum scores [rows, scores] within each group; of these metrics of each model, also curves.
 
     >>> found = sum_scores(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1]), 3)
     >>> found.counts.tolist(), found.totals[:, 0].tolist(), found.products[:, 0, 0].tolist()
@@ -95,7 +122,21 @@ def sum_scores(scores: Tensor, group: Tensor, groups: int) -> ScoreSums:
         torch.tensor([len(rows) for rows in own]),
         torch.stack([rows.sum(dim=0) for rows in own]),
         torch.stack([rows.T @ rows for rows in own]),
+        _curves(scores.numpy(), group.numpy(), groups, names),
     )
+
+
+def _curves(
+    scores: NDArray[np.float64], group: NDArray[np.int64], groups: int, names: Sequence[str]
+) -> Tensor:
+    """Count records by the probabilities that scores side by side are made of."""
+    if not curves_length(names, 1):
+        return torch.zeros(groups, 0, dtype=torch.int64)
+    models = scores.shape[1] // (2 * len(names))
+    columns = scores.reshape(len(scores), models, 2, len(names))
+    positive = columns[:, 0, 1, names.index(MISSED)]
+    probabilities = columns[:, :, 0, names.index(CALIBRATION)] + positive[:, None]
+    return torch.from_numpy(counts_of(probabilities, positive > 0, group, groups))
 
 
 def metrics_from_sums(
@@ -125,6 +166,11 @@ def metrics_from_sums(
             for group in present
         }
         metrics[name] = metric_by_group(name, groups, CONFIDENCE, [str(own) for own in small])
+    if sums.curves.shape[1]:
+        curves = {str(group): curve_of(sums.curves[group].numpy(), model) for group in present}
+        everyone = curve_of(sums.curves.sum(dim=0).numpy(), model)
+        numbers = [str(own) for own in small]
+        metrics[AUROC] = auroc_by_group(curves, everyone, CONFIDENCE, numbers)
     counts = {str(group): int(sums.counts[group]) for group in present}
     return GroupMetrics(counts, metrics, CONFIDENCE)
 
@@ -142,6 +188,7 @@ def paired_sums_of(names: Sequence[str], sums: ScoreSums) -> dict[str, ScoreSums
                 sums.totals[:, columns[0] + len(names)].round().long().clamp(min=0),
                 sums.totals[:, columns],
                 sums.products[:, columns][:, :, columns],
+                sums.curves[:, :0],
             )
     return pairs
 
@@ -178,7 +225,8 @@ def sum_by_group(scores: Tensor, group: Tensor, merged: Tensor, encoding: Encodi
     """
     groups = len(encoding.groups)
     lines = torch.where(merged >= 0, groups + merged, group)
-    return sum_scores(scores, lines, groups + len(encoding.merged_groups))
+    names = metric_names(encoding)
+    return sum_scores(scores, lines, groups + len(encoding.merged_groups), names)
 
 
 def by_group(sums: ScoreSums, encoding: Encoding) -> tuple[ScoreSums, ScoreSums]:

@@ -280,15 +280,17 @@ def change_from(
         return None
     small = tuple(map(encoding.groups.index, encoding.small_groups))
     pairs = paired_sums_of(metric_names(encoding), sums)
-    changes = paired_changes(pairs, BOUNDS, CONFIDENCE, small)
+    curves = sums.curves.numpy() if sums.curves.shape[1] else None
+    changes = paired_changes(pairs, BOUNDS, CONFIDENCE, small, curves)
 
-    def of_metric(name: str, change: PairedChange) -> records.ChangeOfMetric:
-        counts = pairs[name].counts.tolist()
+    def of_metric(change: PairedChange) -> records.ChangeOfMetric:
         return records.ChangeOfMetric(
-            overall=interval_of(change.overall, sum(counts)),
+            overall=interval_of(change.overall, sum(change.rows)),
             by_group=tuple(
                 interval_of(estimate, rows, small=number in small)
-                for number, (estimate, rows) in enumerate(zip(change.by_group, counts, strict=True))
+                for number, (estimate, rows) in enumerate(
+                    zip(change.by_group, change.rows, strict=True)
+                )
             ),
             worst=interval_of(change.worst),
         )
@@ -299,7 +301,7 @@ def change_from(
         comparisons=changes.comparisons,
         min_rows=MIN_ROWS,
         metrics={
-            records.RISK if name in RISKS else name: of_metric(name, change)
+            records.RISK if name in RISKS else name: of_metric(change)
             for name, change in changes.metrics.items()
         },
     )

@@ -29,7 +29,13 @@ from fedminmax.exports.given_model import GivenModel
 from fedminmax.findings import records
 from fedminmax.findings.verdict import judge
 from fedminmax.metrics.row_scores import stacked
-from fedminmax.metrics.sums import ScoreSums, empty_sums, score_predictions, sum_scores
+from fedminmax.metrics.sums import (
+    ScoreSums,
+    empty_sums,
+    metric_names,
+    score_predictions,
+    sum_scores,
+)
 from fedminmax.runs.assemble import change_from, measured, today
 from fedminmax.runs.folder import (
     BASELINE_FOLDER,
@@ -170,10 +176,10 @@ def _by_site(
 
 def sum_sites(scored: Sequence[ScoredSite], encoding: Encoding) -> ScoreSums:
     """Add the sites' sums of scores."""
-    groups = len(encoding.groups)
-    total = empty_sums(groups, scored[0].scores.shape[1])
+    groups, names = len(encoding.groups), metric_names(encoding)
+    total = empty_sums(groups, names, scored[0].scores.shape[1] // (2 * len(names)))
     for part in scored:
-        total += sum_scores(part.scores, part.group, groups)
+        total += sum_scores(part.scores, part.group, groups, names)
     return total
 
 

@@ -54,9 +54,10 @@ from fedminmax.training.simulation import Simulation
 def measure(scored: Sequence[tuple[nn.Module, Examples]], saved: SavedModel) -> Measured:
     """Measure each part's model on its rows; groups and targets are those of the saved model."""
     encoding = saved.encoding
-    sums = empty_sums(len(encoding.groups), 2 * len(metric_names(encoding)))
+    names, groups = metric_names(encoding), len(encoding.groups)
+    sums = empty_sums(groups, names, 1)
     for model, rows in scored:
-        sums += sum_scores(score_table(model, rows, encoding), rows.group, len(encoding.groups))
+        sums += sum_scores(score_table(model, rows, encoding), rows.group, groups, names)
     return measured(sums, encoding, saved.groups, saved.small_group_numbers)
 
 
@@ -259,8 +260,8 @@ def write_finished(training: TableTraining, runs: Sequence[FinishedRun]) -> None
     scored = [run.scores for run in runs]
     if found is not None:
         scored = [_scores(tables, saved) for saved in found.saved]
-    columns = 2 * len(metric_names(encoding)) * len(scored)
-    sums = empty_sums(len(encoding.groups) + len(encoding.merged_groups), columns)
+    lines = len(encoding.groups) + len(encoding.merged_groups)
+    sums = empty_sums(lines, metric_names(encoding), len(scored))
     for number, part in enumerate(tables.test):
         scores = torch.cat([own[number] for own in scored], dim=1)
         sums += sum_by_group(scores, part.examples.group, part.merged, encoding)

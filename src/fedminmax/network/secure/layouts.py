@@ -44,7 +44,7 @@ from fedminmax.data.tables.encoding import Encoding
 from fedminmax.methods.expectations import expected_reply
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
-from fedminmax.metrics.sums import metric_names
+from fedminmax.metrics.sums import curves_length, metric_names
 from fedminmax.network.secure.fixed_point import MAX_EXPONENT, Kind, Layout, Section, exponent_for
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.plan import NetworkPlan, task_of
@@ -56,6 +56,8 @@ from fedminmax.training.private import mechanism_of, packed_zeros, step_size_of
 MAX_SIZES_BYTES = 200
 # Most of what is sent for an additive model. Its numbers have a limit that no records exceed.
 CURVATURE_BYTES = 6
+# There are many counts of records by score, and 2^38 records are more than sites have.
+CURVE_BYTES = 5
 # 2^40 rows, and lengths beyond those of any numbers that training can use.
 RowBits = Annotated[int, Field(ge=0, le=40)]
 LengthBits = Annotated[int, Field(ge=0, le=400)]
@@ -240,13 +242,14 @@ class Layouts:
 
     def measure(self, runs: int) -> Layout:
         """Return the sections of sums of the scores of this many runs' models."""
-        lines, scores = score_shape(self.encoding, runs)
+        lines, scores, curves = score_shape(self.encoding, runs)
         largest, rows = 2.0 if self.encoding.outputs > 1 else math.inf, 2**self.sizes.rows
         return Layout(
             (
                 Section("counts", lines, Kind.COUNT),
                 self._fixed_or_exact("totals", lines * scores, largest * rows),
                 self._fixed_or_exact("products", lines * scores**2, largest**2 * rows),
+                Section("curves", lines * curves, Kind.COUNT, width=CURVE_BYTES),
             )
         )
 
@@ -340,10 +343,10 @@ def _noisy(name: str, length: int, deviation: float) -> Section:
     return Section(name, length, Kind.FIXED, bits)
 
 
-def score_shape(encoding: Encoding, runs: int) -> tuple[int, int]:
-    """Return how many lines of scores there are, and how many scores of this many runs' models.
+def score_shape(encoding: Encoding, runs: int) -> tuple[int, int, int]:
+    """Return how many lines there are, and scores and counts by score of this many runs' models.
 
     Groups within a merged one have lines of their own.
     """
-    lines = len(encoding.groups) + len(encoding.merged_groups)
-    return lines, runs * 2 * len(metric_names(encoding))
+    lines, names = len(encoding.groups) + len(encoding.merged_groups), metric_names(encoding)
+    return lines, runs * 2 * len(names), curves_length(names, runs)

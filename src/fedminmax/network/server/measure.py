@@ -5,6 +5,7 @@ The result is a file of tensors by name, written in full or not at all, and chec
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -16,12 +17,15 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.groups import merged_key
+from fedminmax.metrics.auroc import BINS, CELLS
+from fedminmax.metrics.row_scores import MISSED
 from fedminmax.metrics.sums import ScoreSums, by_group, empty_sums, metric_names
 from fedminmax.network.secure.layouts import score_shape
 from fedminmax.network.server.agreement import Agreement
 from fedminmax.network.server.sites import Sites
 from fedminmax.network.wire.codec import RefusedError, check_finite
 from fedminmax.network.wire.plan import max_rows_set_aside
+from fedminmax.network.wire.sections import SCORE_SECTIONS
 
 MEASURED_FILE = "measured.safetensors"
 ROUNDING = 1e-5
@@ -63,16 +67,17 @@ def measure(
     asked = [site for site in plan.senders if site not in agreement.refused]
     models = [table.to(agreement.task.initial_parameters) for table in members]
     received = sites.measure(models, encoding, asked)
-    lines, scores = score_shape(encoding, len(members))
+    lines, scores, _ = score_shape(encoding, len(members))
     silent, most = received.reasons, _max_scores(encoding, scores)
     rows = torch.zeros(len(plan.senders), len(encoding.groups), dtype=torch.int64)
-    total = empty_sums(lines, scores)
+    total = empty_sums(lines, metric_names(encoding), len(members))
     for site, sums in received.records.items():
         try:
             counts = by_group(sums, encoding)[0].counts
             _check_possible(sums, site)
             _check_held_out(counts.tolist(), agreement, site)
             _check_scores(sums, most, site)
+            _check_curves(sums, encoding, len(members), site)
         except RefusedError as error:
             silent[site] = str(error)
             continue
@@ -139,14 +144,28 @@ def _check_scores(sums: ScoreSums, most: Tensor, site: str) -> None:
         raise RefusedError(f"{site} sent scores that are too large for its rows; refused")
 
 
+def _check_curves(sums: ScoreSums, encoding: Encoding, models: int, site: str) -> None:
+    """Refuse counts by score that are not all of the same records, of either class."""
+    if not sums.curves.shape[1]:
+        return
+    names = metric_names(encoding)
+    table = sums.curves.reshape(len(sums.counts), 2, -1)
+    ends = [*range(0, models * BINS, BINS), *range(models * BINS, table.shape[2] + 1, CELLS)]
+    positives = sums.totals[:, len(names) + names.index(MISSED)].round().long()
+    records = torch.stack([sums.counts - positives, positives], dim=1)
+    parts = [table[:, :, one:other].sum(dim=2) for one, other in pairwise(ends)]
+    if bool((table < 0).any()) or not all(torch.equal(own, records) for own in parts):
+        raise RefusedError(f"{site} sent counts by score that are of other records; refused")
+
+
 def write_measured(folder: Path, measured: Measured) -> None:
     """Keep what was measured."""
     sums = measured.sums
-    vectors = {"counts": sums.counts, "totals": sums.totals, "products": sums.products}
+    vectors = {name: getattr(sums, name) for name in SCORE_SECTIONS}
     write_tensors(folder / MEASURED_FILE, vectors | {"rows": measured.rows})
 
 
 def read_measured(folder: Path) -> Measured:
     """Read what was measured."""
-    *sums, rows = read_tensors(folder / MEASURED_FILE, ("counts", "totals", "products", "rows"))
+    *sums, rows = read_tensors(folder / MEASURED_FILE, (*SCORE_SECTIONS, "rows"))
     return Measured(ScoreSums(*sums), rows)

@@ -341,12 +341,12 @@ class PlainSites:
         self, members: Sequence[Tensor], encoding: Encoding, senders: Sequence[str]
     ) -> Received[ScoreSums]:
         """Return sums of the scores of each run's models on held-out rows."""
-        lines, scores = score_shape(encoding, len(members))
+        shape = score_shape(encoding, len(members))
         return self._ask_all(
             senders,
             Endpoint.MEASURE,
             {"models": messages.models_to_bytes(members)},
-            lambda message, site: messages.score_sums_from_bytes(message, lines, scores, site),
+            lambda message, site: messages.score_sums_from_bytes(message, *shape, site),
         )
 
     def _ask_all(

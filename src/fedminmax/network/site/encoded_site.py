@@ -37,7 +37,7 @@ from fedminmax.data.tables.sources import ListedRows, write_held_out
 from fedminmax.methods.look_ahead import FedAvgFast
 from fedminmax.methods.method import AnyMethod, SiteData, lets_sites_keep
 from fedminmax.metrics.row_scores import stacked
-from fedminmax.metrics.sums import ScoreSums, score_rows, sum_scores
+from fedminmax.metrics.sums import ScoreSums, metric_names, score_rows, sum_scores
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.site.policy import SiteRows
 from fedminmax.network.wire.codec import RefusedError
@@ -130,7 +130,7 @@ class EncodedSite:
         table = torch.from_numpy(np.concatenate([stacked(own) for own in scores], axis=1))
         groups, apart = self.data.groups, len(self.encoding.merged_groups)
         group = torch.where(self.merged >= 0, groups + self.merged, self.held_out.group)
-        return sum_scores(table, group, groups + apart)
+        return sum_scores(table, group, groups + apart, metric_names(self.encoding))
 
 
 def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str) -> EncodedSite:

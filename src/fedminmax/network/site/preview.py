@@ -30,6 +30,7 @@ from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.site_summary import summarise
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
+from fedminmax.metrics.auroc import BINS
 from fedminmax.network.site import policy
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
 from fedminmax.network.site.sender import completed_rows
@@ -60,8 +61,10 @@ def list_disclosures(
         noise = ", without noise" if config.privacy is not None else ""
         yield (
             f"after training{noise}, for the model of {names}: the number of held-out rows of "
-            f"{quoted(measured)}, the sums of their scores (risk, accuracy, error rates) and the "
-            "sums of products of these scores (for intervals)"
+            f"{quoted(measured)}, the sums of their scores (risk, accuracy, error rates), the "
+            "sums of products of these scores (for intervals) and, of two classes, counts of "
+            f"records by group, class and score, in {BINS} steps of the score, and by the scores "
+            "of two models (for AUROC)"
         )
 
 

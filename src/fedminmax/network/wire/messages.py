@@ -229,13 +229,16 @@ def models_from_bytes(message: object, runs: int, like: Tensor, sender: str) -> 
     return members
 
 
-def score_sums_from_bytes(message: object, lines: int, scores: int, sender: str) -> ScoreSums:
+def score_sums_from_bytes(
+    message: object, lines: int, scores: int, curves: int, sender: str
+) -> ScoreSums:
     """Read sums of scores by group; whether they are possible has not been checked."""
-    limit = 8 * lines * (1 + scores + scores**2) + HEADER_BYTES
+    limit = 8 * lines * (1 + scores + scores**2 + curves) + HEADER_BYTES
     vectors = {
         "counts": _counts(lines),
         "totals": _reals(lines * scores),
         "products": _reals(lines * scores**2),
+        "curves": _counts(lines * curves),
     }
     sections, _ = sections_from_bytes(message, vectors, limit, sender)
-    return scores_of(sections, lines, scores)
+    return scores_of(sections, lines, scores, curves)

@@ -32,6 +32,7 @@ from fedminmax.metrics.sums import ScoreSums
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 
 Sections = dict[str, Any]
+SCORE_SECTIONS = ("counts", "totals", "products", "curves")
 # More pairs of group and class than a site may report unmasked.
 MAX_STRATA = 10_000
 
@@ -85,15 +86,16 @@ def losses_of(sections: Mapping[str, Any]) -> LossSums:
 
 def sections_of_scores(sums: ScoreSums) -> Sections:
     """Return sums of scores as sections."""
-    return {name: getattr(sums, name).flatten() for name in ("counts", "totals", "products")}
+    return {name: getattr(sums, name).flatten() for name in SCORE_SECTIONS}
 
 
-def scores_of(sections: Mapping[str, Any], lines: int, scores: int) -> ScoreSums:
-    """Return the sums of so many scores on so many lines that these sections are of."""
+def scores_of(sections: Mapping[str, Any], lines: int, scores: int, curves: int) -> ScoreSums:
+    """Return the sums of so many scores and counts on so many lines that these sections are of."""
     return ScoreSums(
         sections["counts"],
         _floats(sections["totals"]).reshape(lines, scores),
         _floats(sections["products"]).reshape(lines, scores, scores),
+        sections["curves"].reshape(lines, curves),
     )
 
 
