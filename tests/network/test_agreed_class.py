@@ -18,9 +18,8 @@ from fedminmax.data.tables.load import FederatedTables, load_federated_tables
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.site.policy import check_encoding
-from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.codec import RefusedError, record_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, Precision, task_of
-from fedminmax.network.wire.values import pairs_to_bytes
 from fedminmax.runs.plan import federate, with_class
 from fedminmax.training.train import train
 from tests.network.masked_problem import FourSites, Killed, masked_plan
@@ -196,7 +195,7 @@ def test_a_site_refuses_questions_that_the_plan_does_not_have(tmp_path: Path) ->
     assert run_plan(plan, transport, tmp_path / "server").error is None
     site = transport.sites["north"]
     with pytest.raises(RefusedError, match="does not have now"):
-        site.smooth(b"", pairs_to_bytes(()))
+        site.smooth(b"", record_to_bytes(()))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +216,7 @@ def test_a_site_refuses_pairs_of_other_columns_or_finer_cells(pair: Pair, tmp_pa
 
         def answer(self, site: str, endpoint: str, payload):  # type: ignore[no-untyped-def]
             if endpoint == "smooth":
-                payload = {**payload, "pairs": pairs_to_bytes((pair,))}
+                payload = {**payload, "pairs": record_to_bytes((pair,))}
             return super().answer(site, endpoint, payload)
 
     outcome = run_plan(plan, Asking(tmp_path), tmp_path / "server")

@@ -26,11 +26,11 @@ from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.site.journal import read_journal
 from fedminmax.network.site.policy import read_own_rows
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.codec import RefusedError, record_to_bytes
 from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.messages import counts_from_bytes
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
-from fedminmax.network.wire.values import COUNTS_PER_COLUMN, totals_to_bytes, values_to_bytes
+from fedminmax.network.wire.values import COUNTS_PER_COLUMN, totals_to_bytes
 from tests.cli.kits import check, create
 from tests.complaints import complaint_of
 from tests.network.masked_problem import FourSites, Killed, listed_config, masked_plan
@@ -182,7 +182,7 @@ def test_impossible_totals_are_refused(hostile: Hostile, kind: str) -> None:
 
 def test_a_list_with_a_value_in_a_closed_bucket_is_refused(hostile: Hostile) -> None:
     totals = totals_to_bytes(3 * hostile.own)
-    values = values_to_bytes({"ward": ("101", "551")})
+    values = record_to_bytes({"ward": ("101", "551")})
     said = complaint_of(lambda: hostile.site.take_values(totals, values))
     assert said == "the server names a value of 'ward' that is too rare; refused"
 
@@ -194,17 +194,17 @@ def test_lists_that_are_none_are_refused(
     hostile: Hostile, values: dict[str, tuple[str, ...]]
 ) -> None:
     with pytest.raises(RefusedError):
-        hostile.site.take_values(totals_to_bytes(3 * hostile.own), values_to_bytes(values))
+        hostile.site.take_values(totals_to_bytes(3 * hostile.own), record_to_bytes(values))
 
 
 def test_nothing_else_is_answered_before_the_lists_and_no_values_after(hostile: Hostile) -> None:
     said = complaint_of(lambda: hostile.site.encode(b"{}"))
     assert said == "the server sent an encoding before the lists of categories"
     totals = totals_to_bytes(3 * hostile.own)
-    assert hostile.site.take_values(totals, values_to_bytes({"ward": ("101",)}))
+    assert hostile.site.take_values(totals, record_to_bytes({"ward": ("101",)}))
     for again in (
         lambda: hostile.site.name_values(totals),
-        lambda: hostile.site.take_values(totals, values_to_bytes({"ward": ("377",)})),
+        lambda: hostile.site.take_values(totals, record_to_bytes({"ward": ("377",)})),
     ):
         assert complaint_of(again).endswith("after the lists of categories")
 

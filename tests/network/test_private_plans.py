@@ -66,7 +66,7 @@ def test_what_cannot_be_promised_is_refused_by_name(
 def test_a_promise_that_is_none_is_no_plan(delta: float, plan: NetworkPlan) -> None:
     content = json.loads(plan_to_bytes(plan))
     content["privacy"]["delta"] = delta
-    with pytest.raises(RefusedError, match="did not send a plan of this version"):
+    with pytest.raises(RefusedError, match="sent no plan of this version"):
         plan_from_bytes(json.dumps(content).encode(), "it")
 
 

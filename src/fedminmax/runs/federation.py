@@ -18,7 +18,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.sources import read_source
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, plan_adapter, plan_of_config
+from fedminmax.network.wire.codec import adapter_of
+from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, plan_of_config
 from fedminmax.network.wire.plan_checks import noise_fault, privacy_fault, secure_aggregation_fault
 from fedminmax.network.wire.site_rules import MINIMUM_SITES, SiteRules
 from fedminmax.runs.folder import (
@@ -126,7 +127,7 @@ def mask_if_possible(
 def open_federation_run(folder: Path, record: FederationRun) -> FederationRun:
     """Claim the folder for this run, or refuse it; the run keeps the name of an earlier call."""
     plan = plan_of(replace(record, run="", site_rules=SiteRules()), record.read_config())
-    identity = plan_adapter().dump_python(plan, mode="json")
+    identity = adapter_of(NetworkPlan).dump_python(plan, mode="json")
     claim_folder(folder, {"version": __version__, "configuration": identity})
     path = folder / NETWORK_FOLDER / RECORD_FILE
     with claim_run(folder) as ours:

@@ -300,9 +300,14 @@ def encoding_from_json(text: str, source: str) -> Encoding:
         raise InputError(
             f"{source} is not an encoding of this version ({where or 'not JSON'}); train again"
         ) from error
+    check_encoding(encoding, source)
+    return encoding
+
+
+def check_encoding(encoding: Encoding, source: str) -> None:
+    """Refuse an encoding that contradicts its schema."""
     for fault in _contradictions(encoding):
         raise InputError(f"{source} is damaged: its encoding {fault}; train again")
-    return encoding
 
 
 def _contradictions(encoding: Encoding) -> Iterator[str]:

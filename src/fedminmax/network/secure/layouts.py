@@ -27,7 +27,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, Field, with_config
 from torch import Tensor
 
 from fedminmax.config.schema import Schema
@@ -46,7 +46,7 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.metrics.sums import curves_length, metric_names
 from fedminmax.network.secure.fixed_point import MAX_EXPONENT, Kind, Layout, Section, exponent_for
-from fedminmax.network.wire.codec import RefusedError, checked_bytes
+from fedminmax.network.wire.codec import RefusedError, record_from_bytes
 from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.network.wire.sections import categories_of, quantities_of, strata_of
 from fedminmax.network.wire.values import COUNTS_PER_COLUMN
@@ -93,21 +93,11 @@ def _bits(size: float) -> int:
     return max(0, math.frexp(size)[1])
 
 
-SIZES = TypeAdapter(Sizes)
-
-
-def sizes_to_bytes(sizes: Sizes) -> bytes:
-    """Write sizes as JSON."""
-    return SIZES.dump_json(sizes)
-
-
 def sizes_from_bytes(message: object, sender: str) -> Sizes:
     """Read sizes."""
-    content = checked_bytes(message, MAX_SIZES_BYTES, sender)
-    try:
-        return SIZES.validate_json(content)
-    except ValidationError as error:
-        raise RefusedError(f"{sender} sent no sizes of all sites' rows; refused") from error
+    what = "sizes of all sites' rows"
+    sizes: Sizes = record_from_bytes(message, Sizes, MAX_SIZES_BYTES, sender, what)
+    return sizes
 
 
 def mechanism_of_plan(plan: NetworkPlan, key: bytes = b"") -> Mechanism:

@@ -15,11 +15,11 @@ masks are derived from and sites sign, so that one differing byte makes an answe
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from pydantic import Base64Bytes, ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import Base64Bytes, ConfigDict, Field, with_config
 
 from fedminmax.network.secure.fixed_point import EXACT_BYTES, Layout, Packed, words_from_bytes
 from fedminmax.network.secure.masks import (
@@ -30,7 +30,7 @@ from fedminmax.network.secure.masks import (
     exact_from_bytes,
     exact_to_bytes,
 )
-from fedminmax.network.wire.codec import RefusedError, checked_bytes
+from fedminmax.network.wire.codec import RefusedError, record_from_bytes, record_to_bytes
 from fedminmax.network.wire.endpoints import Question
 
 MAX_BYTES = 2**24
@@ -85,10 +85,6 @@ class Traced:
 
 
 AnyAsk = Ask | Question | UnmaskAsk
-# To make one takes longer than all that is done with it.
-ADAPTERS: dict[object, TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind) for kind in (Ask, Layout, Question, Traced, UnmaskAsk, Unmasked)
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,17 +111,13 @@ class Total:
 
 def to_bytes(message: AnyAsk | Traced | Unmasked) -> bytes:
     """Write one of the short messages as JSON."""
-    return ADAPTERS[type(message)].dump_json(message)
+    return record_to_bytes(message)
 
 
 def from_bytes(message: object, kind: type[MessageT], sender: str) -> MessageT:
     """Read one of the short messages."""
-    content = checked_bytes(message, MAX_BYTES, sender)
-    try:
-        read: MessageT = ADAPTERS[kind].validate_json(content)
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))[:100]
-        raise RefusedError(f"{sender} sent no valid {kind.__name__} ({where}); refused") from error
+    what = f"valid {kind.__name__}"
+    read: MessageT = record_from_bytes(message, kind, MAX_BYTES, sender, what)
     return read
 
 
@@ -152,7 +144,7 @@ def question_digest(agreed: Agreed, layout: Layout, order: bytes = b"") -> bytes
         layout: the sections of the answer.
         order: what is asked about, as it came.
     """
-    rounding = ADAPTERS[Layout].dump_json(layout)
+    rounding = record_to_bytes(layout)
     told = (agreed.plan, agreed.values, agreed.encoding, agreed.sizes, agreed.rate)
     return digest("question", *told, rounding, order)
 

@@ -31,11 +31,11 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from pydantic import Base64Bytes, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import Base64Bytes, BaseModel, Field
 
 from fedminmax.core.errors import InputError
 from fedminmax.network.secure.masks import SessionKeys, digest
-from fedminmax.network.wire.codec import RefusedError, checked_bytes
+from fedminmax.network.wire.codec import RefusedError, record_from_bytes, record_to_bytes
 from fedminmax.network.wire.plan import threshold_for
 
 PADDING = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
@@ -142,9 +142,6 @@ class Terms:
     threshold: int
 
 
-TERMS = TypeAdapter(Terms)
-
-
 class Entry(BaseModel, extra="forbid", frozen=True):
     """One site's public keys, and the terms that it signed them for."""
 
@@ -159,7 +156,7 @@ class Entry(BaseModel, extra="forbid", frozen=True):
     @property
     def signed(self) -> bytes:
         """What the kit's key signs."""
-        terms = TERMS.dump_json(self.terms)
+        terms = record_to_bytes(self.terms)
         return digest("entry", self.site.encode(), terms, self.masking, self.signing, self.nonce)
 
 
@@ -221,11 +218,8 @@ def entry_of(identity: Identity, keys: SessionKeys, terms: Terms) -> Entry:
 
 def entry_from_bytes(message: object, site: str) -> Entry:
     """Read one site's entry."""
-    content = checked_bytes(message, MAX_ROSTER_BYTES, site)
-    try:
-        entry = Entry.model_validate_json(content)
-    except ValidationError as error:
-        raise RefusedError(f"{site} sent no keys for masked sums; refused") from error
+    what = "keys for masked sums"
+    entry: Entry = record_from_bytes(message, Entry, MAX_ROSTER_BYTES, site, what)
     if entry.site != site:
         raise RefusedError(f"{site} sent keys of '{entry.site[:100]}'; refused")
     return entry
@@ -233,11 +227,9 @@ def entry_from_bytes(message: object, site: str) -> Entry:
 
 def roster_from_bytes(message: object, sender: str) -> Roster:
     """Read a roster; nothing in it has been checked."""
-    content = checked_bytes(message, MAX_ROSTER_BYTES, sender)
-    try:
-        return Roster.model_validate_json(content)
-    except ValidationError as error:
-        raise RefusedError(f"{sender} sent no list of keys for masked sums; refused") from error
+    what = "list of keys for masked sums"
+    roster: Roster = record_from_bytes(message, Roster, MAX_ROSTER_BYTES, sender, what)
+    return roster
 
 
 def check_roster(roster: Roster, terms: Terms, authority: Authority) -> None:

@@ -44,8 +44,8 @@ from fedminmax.network.server.agreement import (
     Agreed,
     Agreement,
     read_agreement,
-    write_agreement,
 )
+from fedminmax.network.server.disk import write_record
 from fedminmax.network.server.remote import NOTICE_FILE
 from fedminmax.network.server.sites import Sites
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan, max_rows_set_aside, task_of
@@ -84,7 +84,7 @@ def agree(plan: NetworkPlan, sites: Sites, folder: Path) -> Agreement:
             agreed = with_class(agreed, chosen, plan, class_bytes)
             counted = sites.encode(agreed.encoding, tuple(agreed.counts), agreed.start_parameters)
             refused |= counted.reasons
-        write_agreement(folder / AGREEMENT_FILE, agreed)
+        write_record(folder / AGREEMENT_FILE, agreed)
         senders: Sequence[str] = tuple(agreed.counts)
     else:
         senders = rule.returned(agreed, counted.records, refused)

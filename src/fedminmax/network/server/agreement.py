@@ -4,25 +4,24 @@ It is stored with the checkpoints, so that a resumed run has the same encoding a
 even if a site is absent at that time.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 import torch
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 from torch import Tensor
 
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_json
 from fedminmax.core.messages import Census
 from fedminmax.core.task import Task
 from fedminmax.core.workspace import model_with
-from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
+from fedminmax.data.tables.encoding import Encoding, check_encoding
+from fedminmax.network.server.disk import read_record
 from fedminmax.network.wire.plan import NetworkPlan, task_of
 
 AGREEMENT_FILE = "agreement.json"
@@ -39,12 +38,12 @@ class Agreed:
     """
 
     encoding: Encoding
-    counts: Mapping[str, Sequence[int]]
+    counts: Mapping[str, Sequence[RowCount]]
     learning_rate: str | None
     lengths: Mapping[str, RowLengths] = field(default_factory=dict)
-    validation: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    validation: Mapping[str, Sequence[RowCount]] = field(default_factory=dict)
     start: Sequence[float] = ()
-    class_bytes: tuple[int, int] = (0, 0)
+    class_bytes: tuple[RowCount, RowCount] = (0, 0)
 
     @property
     def start_parameters(self) -> Tensor | None:
@@ -99,40 +98,20 @@ class Agreement:
 
 def read_agreement(path: Path) -> Agreed | None:
     """Read what the sites agreed on; None if they never did."""
-    if not path.exists():
-        return None
+    damaged = InputError(f"{path} is damaged; start a new run")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        encoding = encoding_from_json(json.dumps(content["encoding"]), str(path))
-        counts = TypeAdapter(dict[str, list[RowCount]]).validate_python(content["counts"])
-        rate = TypeAdapter(str | None).validate_python(content["learning_rate"])
-        lengths = TypeAdapter(dict[str, RowLengths]).validate_python(content["row_lengths"])
-        rows = TypeAdapter(dict[str, list[RowCount]])
-        validation = rows.validate_python(content["validation"])
-        lines = [*counts.values(), *validation.values()]
-        whole = all(len(own) == len(encoding.groups) for own in lines) and counts
-        start = TypeAdapter(list[float]).validate_python(content["start"])
-        columns = sum(block.own.size for block in encoding.blocks)
-        numbers = encoding.outputs * (columns + 1) if encoding.stage else 0
-        if whole and len(start) == numbers and (rate is None or 0 < float(rate) < math.inf):
-            class_bytes = TypeAdapter(tuple[RowCount, RowCount]).validate_python(
-                tuple(content["class_bytes"])
-            )
-            return Agreed(encoding, counts, rate, lengths, validation, start, class_bytes)
-    except (ValueError, KeyError, TypeError, InputError) as error:
-        raise InputError(f"{path} is damaged; start a new run") from error
-    raise InputError(f"{path} is damaged; start a new run")
-
-
-def write_agreement(path: Path, agreed: Agreed) -> None:
-    """Keep what the sites agreed on."""
-    content = {
-        "encoding": json.loads(encoding_as_json(agreed.encoding)),
-        "counts": agreed.counts,
-        "learning_rate": agreed.learning_rate,
-        "row_lengths": {site: asdict(own) for site, own in agreed.lengths.items()},
-        "validation": agreed.validation,
-        "start": list(agreed.start),
-        "class_bytes": agreed.class_bytes,
-    }
-    write_json(path, content)
+        agreed = read_record(path, Agreed, "start a new run")
+        if agreed is None:
+            return None
+        encoding, rate = agreed.encoding, agreed.learning_rate
+        check_encoding(encoding, str(path))
+        is_rate = rate is None or 0 < float(rate) < math.inf
+    except ValueError as error:
+        raise damaged from error
+    lines = [*agreed.counts.values(), *agreed.validation.values()]
+    columns = sum(block.own.size for block in encoding.blocks)
+    numbers = encoding.outputs * (columns + 1) if encoding.stage else 0
+    whole = all(len(own) == len(encoding.groups) for own in lines) and agreed.counts
+    if not (whole and is_rate and len(agreed.start) == numbers):
+        raise damaged
+    return agreed

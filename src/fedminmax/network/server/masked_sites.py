@@ -24,7 +24,6 @@ from fedminmax.network.secure.layouts import (
     Sizes,
     cells_layout,
     score_shape,
-    sizes_to_bytes,
     summary_layout,
     values_layout,
 )
@@ -32,7 +31,7 @@ from fedminmax.network.secure.totals import MaskedTotal
 from fedminmax.network.server.agree_parts import names_of_all
 from fedminmax.network.server.masked_asking import MaskedAsking
 from fedminmax.network.server.sites import Received, Reply, SentOrder, stage_of
-from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.codec import RefusedError, record_to_bytes
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import models_to_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan
@@ -45,10 +44,9 @@ from fedminmax.network.wire.sections import (
     sums_of,
 )
 from fedminmax.network.wire.values import (
+    Values,
     check_counts,
-    grids_to_bytes,
     totals_to_bytes,
-    values_to_bytes,
 )
 
 
@@ -96,7 +94,7 @@ class MaskedSites(MaskedAsking):
         self, totals: Tensor, values: Mapping[str, tuple[str, ...]], plan: NetworkPlan
     ) -> Received[SiteSummary]:
         """Send the agreed categories, and return the summary of all rows with them."""
-        told = totals_to_bytes(totals), values_to_bytes(values)
+        told = totals_to_bytes(totals), record_to_bytes(values, Values)
         self._tell(Endpoint.TAKE_VALUES, {"totals": told[0], "values": told[1]})
         self._agreed = replace(self._agreed, values=b"".join(told))
         self._plan = plan
@@ -108,7 +106,7 @@ class MaskedSites(MaskedAsking):
 
     def count_cells(self, grids: Grids, senders: Sequence[str]) -> Received[Tensor]:
         """Return the total of counts of values in cells."""
-        content, stage = grids_to_bytes(grids), len(grids[0].splits)
+        content, stage = record_to_bytes(grids, Grids), len(grids[0].splits)
         payload = {"grids": content, "stage": stage}
 
         def counts() -> Tensor:
@@ -130,7 +128,7 @@ class MaskedSites(MaskedAsking):
         # Under a privacy guarantee the lengths of rows are not needed.
         lengths = row_lengths(summary, encoding) if exact else RowLengths(0.0)
         sizes = Sizes.of(summary.rows, lengths)
-        content, told = encoding_as_json(encoding).encode(), sizes_to_bytes(sizes)
+        content, told = encoding_as_json(encoding).encode(), record_to_bytes(sizes)
         payload = {"encoding": content, "sizes": told, **stage_of(encoding, start)}
         self._tell(Endpoint.ENCODE, payload)
         self._agreed = replace(self._agreed, encoding=content, sizes=told)

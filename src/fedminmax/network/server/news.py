@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.privacy.mechanism import Privacy
@@ -13,6 +12,7 @@ from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agre
 from fedminmax.network.server.log import LiveRound, read_last_rounds
 from fedminmax.network.server.remote import NOTICE_FILE
 from fedminmax.network.server.run import run_folder
+from fedminmax.network.wire.codec import adapter_of
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 
@@ -105,21 +105,16 @@ def _notice(path: Path) -> str | None:
         return None
 
 
-@cache
-def _adapter() -> TypeAdapter[News]:
-    """Return the (cached) adapter for news; creating it takes longer than using it."""
-    return TypeAdapter(News)
-
-
 def news_as_json(news: News) -> dict[str, object]:
     """Return the news as plain data."""
-    content: dict[str, object] = _adapter().dump_python(news, mode="json")
+    content: dict[str, object] = adapter_of(News).dump_python(news, mode="json")
     return content
 
 
 def news_from_json(content: Mapping[str, object]) -> News:
     """Read news that a server sent."""
     try:
-        return _adapter().validate_python(content)
+        news: News = adapter_of(News).validate_python(content)
     except ValidationError as error:
         raise InputError("the server runs another version of fedminmax; use the same") from error
+    return news

@@ -23,7 +23,7 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.metrics.sums import ScoreSums
 from fedminmax.network.secure.layouts import score_shape
 from fedminmax.network.wire import messages
-from fedminmax.network.wire.codec import RefusedError, checked_bytes
+from fedminmax.network.wire.codec import RefusedError, checked_bytes, record_to_bytes
 from fedminmax.network.wire.endpoints import NO_ARGUMENTS, Endpoint
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.sections import summary_from_bytes
@@ -31,12 +31,10 @@ from fedminmax.network.wire.transport import Attendance, Transport, gather
 from fedminmax.network.wire.values import (
     COUNTS_PER_COLUMN,
     Pairs,
+    Values,
     check_counts,
-    grids_to_bytes,
     names_from_bytes,
-    pairs_to_bytes,
     totals_to_bytes,
-    values_to_bytes,
 )
 
 RecordT = TypeVar("RecordT")
@@ -108,13 +106,13 @@ class SentOrder:
     @property
     def content(self) -> bytes:
         """What masks depend on."""
-        return self.message if self.pairs is None else self.message + pairs_to_bytes(self.pairs)
+        return self.message + (b"" if self.pairs is None else record_to_bytes(self.pairs, Pairs))
 
     @property
     def payload(self) -> dict[str, object]:
         """What a site gets."""
         if self.pairs is not None:
-            return {"order": self.message, "pairs": pairs_to_bytes(self.pairs)}
+            return {"order": self.message, "pairs": record_to_bytes(self.pairs, Pairs)}
         return {"run": self.run, "order": self.message}
 
 
@@ -246,7 +244,7 @@ class PlainSites:
         return self._ask_all(
             plan.sites,
             Endpoint.TAKE_VALUES,
-            {"totals": totals_to_bytes(totals), "values": values_to_bytes(values)},
+            {"totals": totals_to_bytes(totals), "values": record_to_bytes(values, Values)},
             lambda message, site: summary_from_bytes(message, plan.schema, site),
         )
 
@@ -256,7 +254,7 @@ class PlainSites:
         return self._ask_all(
             senders,
             Endpoint.COUNT_CELLS,
-            {"grids": grids_to_bytes(grids), "stage": len(grids[0].splits)},
+            {"grids": record_to_bytes(grids, Grids), "stage": len(grids[0].splits)},
             lambda message, site: messages.counts_from_bytes(message, numbers, site),
         )
 

@@ -44,13 +44,14 @@ from fedminmax.network.site.policy import SiteRows, read_rows
 from fedminmax.network.site.privacy import PrivateAnswers
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.checks import check_reply, check_validation
-from fedminmax.network.wire.codec import RefusedError, checked_bytes
+from fedminmax.network.wire.codec import RefusedError, checked_bytes, record_to_bytes
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.network.wire.sections import Sections
 from fedminmax.network.wire.values import (
     MAX_NAMES_BYTES,
+    Values,
     by_column,
     check_counts,
     check_names,
@@ -58,7 +59,6 @@ from fedminmax.network.wire.values import (
     max_totals_bytes,
     totals_from_bytes,
     values_from_bytes,
-    values_to_bytes,
 )
 
 LOG = logging.getLogger("fedminmax.site")
@@ -300,7 +300,7 @@ def name_values(job: Prepared, totals: object, journal: Journal) -> bytes:
         column: common_values(rows, column, counts)
         for column, counts in by_column(claimed, schema).items()
     }
-    return values_to_bytes(names)
+    return record_to_bytes(names, Values)
 
 
 def take_values(

@@ -1,8 +1,11 @@
-"""Parse bytes as vectors: the size is checked before they are read, the type before use."""
+"""Parse bytes as vectors, or as records of JSON: the size is checked first, the type before use."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import save
 from safetensors.torch import load
@@ -28,6 +31,28 @@ def checked_bytes(message: object, limit: int, sender: str) -> bytes:
             f"{sender} sent {len(message):,} bytes, at most {limit:,} fit this model; refused"
         )
     return message
+
+
+@cache
+def adapter_of(kind: Any) -> TypeAdapter[Any]:
+    """Return what converts records of a kind; creating it takes longer than using it."""
+    return TypeAdapter(kind)
+
+
+def record_to_bytes(record: object, kind: Any = None) -> bytes:
+    """Write a record as JSON; its ``kind`` is its class, unless it has none of its own."""
+    chosen: Any = kind or type(record)
+    return adapter_of(chosen).dump_json(record)
+
+
+def record_from_bytes(message: object, kind: Any, limit: int, sender: str, what: str) -> Any:
+    """Read a record of this kind; refuse anything else than ``what`` it should be."""
+    content = checked_bytes(message, limit, sender)
+    try:
+        return adapter_of(kind).validate_json(content)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))[:100] or "not JSON"
+        raise RefusedError(f"{sender} sent no {what} ({where}); refused") from error
 
 
 def check_finite(vector: Tensor, name: str, sender: str) -> None:

@@ -4,10 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
-from functools import cache
 
 import torch
-from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from fedminmax.config.file_format import PLAIN, FileFormat
@@ -23,6 +21,7 @@ from fedminmax.data.strata import max_held_out
 from fedminmax.data.tables.encode import initial_model
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.methods.catalogue import MethodPackage, package_of
+from fedminmax.network.wire.codec import adapter_of, record_to_bytes
 from fedminmax.network.wire.site_rules import DEFAULT_RULES, SiteRules
 
 # Stands for all sites if sums are masked; no site has a space in its name.
@@ -120,15 +119,9 @@ class NetworkPlan:
         return min(self.minimum_sites, len(self.senders))
 
 
-@cache
-def plan_adapter() -> TypeAdapter[NetworkPlan]:
-    """Return what converts plans; creating it takes longer than using it."""
-    return TypeAdapter(NetworkPlan)
-
-
 def plan_to_bytes(plan: NetworkPlan) -> bytes:
     """Write a plan as JSON."""
-    return plan_adapter().dump_json(plan)
+    return record_to_bytes(plan)
 
 
 def packages_of(runs: Sequence[PlannedRun]) -> tuple[MethodPackage, ...]:
@@ -156,7 +149,7 @@ def digest_of(plan: NetworkPlan) -> str:
         if plan.secure_aggregation is None
         else replace(plan.secure_aggregation, threshold=0),
     )
-    content = plan_adapter().dump_python(bare, mode="json")
+    content = adapter_of(NetworkPlan).dump_python(bare, mode="json")
     return hashlib.sha256(to_json(content)).hexdigest()[:32]
 
 

@@ -3,8 +3,6 @@
 import math
 import re
 
-from pydantic import ValidationError
-
 from fedminmax.config.sections import MODEL_KINDS
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import CONVEX_LOSSES
@@ -14,8 +12,8 @@ from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.text import counted
 from fedminmax.core.validation import MAX_SHARE
 from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
-from fedminmax.network.wire.codec import RefusedError, checked_bytes
-from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, plan_adapter, threshold_for
+from fedminmax.network.wire.codec import RefusedError, record_from_bytes
+from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, threshold_for
 from fedminmax.network.wire.values import MAX_OPEN_COLUMNS
 
 MAX_PLAN_BYTES = 2**22
@@ -27,12 +25,8 @@ VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,49}")
 
 def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
     """Read a plan; refuse one that has other fields, or a method that is not installed."""
-    content = checked_bytes(message, MAX_PLAN_BYTES, sender)
-    try:
-        plan = plan_adapter().validate_json(content)
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))[:100]
-        raise RefusedError(f"{sender} did not send a plan of this version ({where})") from error
+    what = "plan of this version"
+    plan: NetworkPlan = record_from_bytes(message, NetworkPlan, MAX_PLAN_BYTES, sender, what)
     if RUN_NAME.fullmatch(plan.run) is None:
         raise RefusedError(
             f"{sender} sent a run's name that is not letters, digits, - and _; refused"

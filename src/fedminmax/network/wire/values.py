@@ -14,11 +14,10 @@ as a refinement of the one before. Pairs of columns travel with a question befor
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Annotated
 
 import torch
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 from torch import Tensor
 
 from fedminmax.config.schema import Kind, Schema
@@ -39,8 +38,8 @@ from fedminmax.data.tables.parse_rows import FeatureRows
 from fedminmax.network.wire.codec import (
     RefusedError,
     check_length,
-    checked_bytes,
     read_vectors,
+    record_from_bytes,
     write_vectors,
 )
 from fedminmax.training.additive_class import MAX_COLUMNS_OF_PAIRS, MOST_CELLS
@@ -94,25 +93,13 @@ def totals_from_bytes(message: object, schema: Schema, sender: str) -> Tensor:
     return vectors["totals"]
 
 
-@cache
-def _adapter() -> TypeAdapter[dict[str, Names]]:
-    return TypeAdapter(dict[str, Names])
-
-
-def values_to_bytes(values: Mapping[str, tuple[str, ...]]) -> bytes:
-    """Write values by column as JSON."""
-    return _adapter().dump_json(dict(values))
+Values = dict[str, Names]
 
 
 def values_from_bytes(message: object, schema: Schema, sender: str) -> dict[str, tuple[str, ...]]:
     """Read values of all columns that the sites have yet to agree on, each once and in order."""
-    content = checked_bytes(message, MAX_NAMES_BYTES, sender)
-    try:
-        values = _adapter().validate_json(content)
-    except ValidationError as error:
-        raise RefusedError(
-            f"{sender} sent no lists of at most {MAX_VALUES:,} values by column; refused"
-        ) from error
+    what = f"lists of at most {MAX_VALUES:,} values by column"
+    values: Values = record_from_bytes(message, Values, MAX_NAMES_BYTES, sender, what)
     if values.keys() != {*schema.open_columns}:
         raise RefusedError(f"{sender} sent values of other columns than those without a list")
     for column, own in values.items():
@@ -144,23 +131,9 @@ MAX_PAIRS_BYTES = 2**24
 Pairs = tuple[Pair, ...]
 
 
-@cache
-def _grid_adapter() -> TypeAdapter[Grids]:
-    return TypeAdapter(Grids)
-
-
-def grids_to_bytes(grids: Grids) -> bytes:
-    """Write grids as JSON."""
-    return _grid_adapter().dump_json(grids)
-
-
 def grids_from_bytes(message: object, schema: Schema, before: Grids, sender: str) -> Grids:
     """Read grids; refuse those that do not follow from the grids ``before``, which may be none."""
-    content = checked_bytes(message, MAX_GRIDS_BYTES, sender)
-    try:
-        grids = _grid_adapter().validate_json(content)
-    except ValidationError as error:
-        raise RefusedError(f"{sender} did not send grids; refused") from error
+    grids: Grids = record_from_bytes(message, Grids, MAX_GRIDS_BYTES, sender, "grids")
     numbers = [f.column for f in schema.features if f.kind in (Kind.NUMERIC, Kind.DATE)]
     columns = [grid.column for grid in grids]
     if not grids or columns != [column for column in numbers if column in columns]:
@@ -178,23 +151,9 @@ def grids_from_bytes(message: object, schema: Schema, before: Grids, sender: str
     return grids
 
 
-@cache
-def _adapter_of_pairs() -> TypeAdapter[Pairs]:
-    return TypeAdapter(Pairs)
-
-
-def pairs_to_bytes(pairs: Pairs) -> bytes:
-    """Write pairs as JSON."""
-    return _adapter_of_pairs().dump_json(pairs)
-
-
 def pairs_from_bytes(message: object, encoding: Encoding, sender: str) -> Pairs:
     """Read pairs of an encoding's columns; refuse finer cells than any that can be chosen."""
-    content = checked_bytes(message, MAX_PAIRS_BYTES, sender)
-    try:
-        pairs = _adapter_of_pairs().validate_json(content)
-    except ValidationError as error:
-        raise RefusedError(f"{sender} did not send pairs; refused") from error
+    pairs: Pairs = record_from_bytes(message, Pairs, MAX_PAIRS_BYTES, sender, "pairs")
     sizes = [block.size for block in encoding.blocks]
     if len(pairs) > MAX_COLUMNS_OF_PAIRS * (MAX_COLUMNS_OF_PAIRS - 1) // 2:
         raise RefusedError(f"{sender} sent {len(pairs):,} pairs, more than it may try; refused")
