@@ -9,6 +9,7 @@ from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.drfa import DRFA
 from fedminmax.methods.fairfed import FairFed
 from fedminmax.methods.fcfl import FCFL
+from fedminmax.methods.fed_srcvar import FedSRCVaR
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedfb import FedFB
 from fedminmax.methods.fedgft import FedGFT
@@ -82,6 +83,11 @@ FAST = [
     Case(
         "AFLFast",
         lambda _: AFLFast(),
+        tolerance=1e-7,
+    ),
+    Case(
+        "FedSRCVaR",
+        lambda _: FedSRCVaR(0.4, keep_share=0.2, learning_rate=0.3, optimality_gap=0.0),
         tolerance=1e-7,
     ),
 ]

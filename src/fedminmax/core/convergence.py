@@ -44,7 +44,7 @@ BATCHES = 8
 WITHIN_GAP = "within its gap"
 # In place of a reason: the run stopped because validation rows saw no improvement.
 BY_VALIDATION = "no better on validation rows"
-WORST_SITE = "worst site's risk"
+WORST_SITE, WORST_RECORDS = "worst site's risk", "risk of the worst-off records"
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Goal:
 
     ``weights_floor`` is the minimum weight of a group, for a method whose mean weights are the
     best response to its mean model; None for others. Besides, each group keeps ``keep_share`` of
-    its share of the rows as weight. ``over_sites`` is a minimax over sites, whose risks are not in
-    the log.
+    its share of the rows as weight. ``unlogged`` names the risk that is minimised if it is none of
+    those in the log.
     """
 
     minimax: bool
     weights_floor: float | None = None
     keep_share: float = 0.0
-    over_sites: bool = False
+    unlogged: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Convergence:
     rounds, ``slope`` its change per round there, negative if it falls. ``remaining`` is how much it
     may still change (None: too few rounds), ``weights_gap`` how far the weights are from the worst
     group (None: the method has no weights, or the check does not apply). ``rounds_needed`` is an
-    estimate; None if there is none, or no more rounds are needed. For the worst
-    site's risk, which is not in the log, ``risk`` is None and ``remaining`` is a share of it.
+    estimate; None if there is none, or no more rounds are needed. Of a risk that is not in the
+    log, ``risk`` is None and ``remaining`` is a share of it.
     """
 
     converged: bool
@@ -178,8 +178,9 @@ def _from_known_gap(
     ]
     converged = left <= TOLERANCE
     reason = WITHIN_GAP if converged else "gap"
-    if goal.over_sites:
-        return Convergence(converged, reason, rounds=last.round, measure=WORST_SITE, remaining=left)
+    if goal.unlogged:
+        own = goal.unlogged
+        return Convergence(converged, reason, rounds=last.round, measure=own, remaining=left)
     if goal.minimax:
         measure, risk = WORST_GROUP, max((own[0] for own in known if own[2]), default=0.0)
     else:

@@ -5,6 +5,7 @@ from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.drfa import DRFA
 from fedminmax.methods.fairfed import FairFed
 from fedminmax.methods.fcfl import FCFL
+from fedminmax.methods.fed_srcvar import FedSRCVaR
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedfb import FedFB
 from fedminmax.methods.fedgft import FedGFT
@@ -37,6 +38,7 @@ __all__ = [
     "FedMinMax",
     "FedMinMaxFast",
     "FedMinMaxLocal",
+    "FedSRCVaR",
     "GroupDRFA",
     "GroupSCAFFPD",
     "GroupTERM",

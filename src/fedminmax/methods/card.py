@@ -10,7 +10,8 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from fedminmax.core.convergence import Goal
+from fedminmax.core.convergence import WORST_RECORDS, Goal
+from fedminmax.core.convergence import WORST_SITE as WORST_SITE_RISK
 from fedminmax.core.errors import InputError
 from fedminmax.core.judging import MEAN, WORST_GROUP, WORST_SITE, Judge
 from fedminmax.core.noise import Unit
@@ -206,14 +207,15 @@ def goal_of(method: AnyMethod[Any]) -> Goal:
 
     >>> from fedminmax.methods.fedminmax import FedMinMax
     >>> goal_of(FedMinMax(min_weight=0.01))
-    Goal(minimax=True, weights_floor=0.01, keep_share=0.0, over_sites=False)
+    Goal(minimax=True, weights_floor=0.01, keep_share=0.0, unlogged='')
     >>> goal_of(FedMinMax(adversary_rate=0.0)).minimax
     False
     """
     card = card_of(method)
     if card is None or not card.minimax_over_groups or not _plays_minimax(method, card):
-        over_sites = card is not None and card.minimax and card.over is Over.SITES
-        return Goal(minimax=False, over_sites=over_sites)
+        unlogged = {Over.SITES: WORST_SITE_RISK, Over.ROWS: WORST_RECORDS}
+        worst = unlogged.get(card.over, "") if card is not None and card.minimax else ""
+        return Goal(minimax=False, unlogged=worst)
     keep_share = getattr(method, "keep_share", 0.0)
     # Within a tolerance, weights are not those of the worst group.
     floor = None if getattr(method, "tolerance", 0.0) else getattr(method, "min_weight", None)
@@ -238,6 +240,9 @@ def judge_of(method: AnyMethod[Any]) -> Judge:
     if card is None:
         return WORST_GROUP
     if not _plays_minimax(method, card):
+        return MEAN
+    if card.over is Over.ROWS:
+        # Losses by group do not show which records fare worst.
         return MEAN
     worst = WORST_SITE if card.over is Over.SITES else WORST_GROUP
     return replace(worst, keep_share=getattr(method, "keep_share", 0.0))

@@ -89,6 +89,8 @@ class ExpectedReply:
         reported_curvature: second derivatives from the statistics, if the method needs them.
         adds_up: of local training, whether all of it also holds for replies of several sites that
             were added up, if the sender is their total.
+        by_loss: whether a record's weight depends on its loss, so that the step is no gradient of
+            the reported losses.
     """
 
     numbers: int
@@ -105,6 +107,7 @@ class ExpectedReply:
     upper: Tensor = NO_STATISTICS
     reported_curvature: ReportedCurvature | None = None
     adds_up: bool = False
+    by_loss: bool = False
 
 
 @dataclass(frozen=True)
