@@ -38,7 +38,10 @@ def drawn(
 
 
 def counts(sick: Sick, *models: Values) -> NDArray[np.int64]:
-    return counts_of(np.stack(models, axis=1), sick, np.zeros(len(sick), np.int64), 1)[0]
+    counted: NDArray[np.int64] = counts_of(
+        np.stack(models, axis=1), sick, np.zeros(len(sick), np.int64), 1
+    )[0]
+    return counted
 
 
 def placements(sick: Sick, scores: Values) -> tuple[Values, Values]:

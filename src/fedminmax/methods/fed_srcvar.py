@@ -38,11 +38,10 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.additive.sums import coded_group_sums
-from fedminmax.core.group_sums import linear_group_sums
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, zero_sums
-from fedminmax.core.one_step import evaluation_losses, weighted_gradient
+from fedminmax.core.one_step import evaluation_losses, linear_group_sums, weighted_gradient
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import GAP, OURS, SAFE_RATE, MethodCard, Over, Pace
 from fedminmax.methods.method import SiteData, rate_of
