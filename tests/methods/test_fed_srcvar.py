@@ -1,12 +1,13 @@
 """FedSRCVaR against closed forms, every subset of the records, and an independent solver."""
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import Bounds, NonlinearConstraint, minimize
 from torch import Tensor, nn
 
 from fedminmax import Simulation, train
@@ -60,7 +61,7 @@ def test_a_share_of_one_record_is_the_middle_of_the_range() -> None:
 
 
 @pytest.mark.parametrize("options", [{"share": 1.0}, {"share": 0.2, "keep_share": 1.0}])
-def test_all_records_or_no_tail_is_the_mean_risk(options: dict[str, float]) -> None:
+def test_all_records_or_no_tail_is_the_mean_risk(options: dict[str, Any]) -> None:
     """Then the constant is the arithmetic mean."""
     method = FedSRCVaR(**options, optimality_gap=1e-10)
     constant = constant_of(final_state(numbers_as_sites(VALUES), method))
@@ -125,16 +126,15 @@ def test_an_independent_solver_finds_nothing_better(share: float, keep_share: fl
             (1 - keep_share) * c + factor * u.sum() + keep_share * mean + RIDGE / 2 * theta @ theta
         )
 
-    start = np.concatenate([problem.start, [0.7], np.full(rows, 0.1)])
+    above = NonlinearConstraint(
+        lambda z: z[size + 1 :] + z[size] - losses_at(problem, z[:size]), 0.0, np.inf
+    )
     found = minimize(
         total,
-        start,
+        np.concatenate([problem.start, [0.7], np.full(rows, 0.1)]),
         method="SLSQP",
-        bounds=[(None, None)] * (size + 1) + [(0.0, None)] * rows,
-        constraints={
-            "type": "ineq",
-            "fun": lambda z: z[size + 1 :] + z[size] - losses_at(problem, z[:size]),
-        },
+        bounds=Bounds(np.array([-np.inf] * (size + 1) + [0.0] * rows)),
+        constraints=above,
         options={"maxiter": 500, "ftol": 1e-12},
     )
     optimum = objective(problem, found.x[:size], share, keep_share)
@@ -172,6 +172,6 @@ def test_rounds_without_some_sites_still_lower_the_tail() -> None:
 @pytest.mark.parametrize(
     "options", [{"share": 0.0}, {"share": 1.5}, {"keep_share": -0.1}, {"smoothing": 0.0}]
 )
-def test_senseless_settings_are_refused(options: dict[str, float]) -> None:
+def test_senseless_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"FedSRCVaR: .* = .*; give"):
         FedSRCVaR(**options)

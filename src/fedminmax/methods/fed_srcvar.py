@@ -60,8 +60,7 @@ from fedminmax.methods.shared.expected_reply import (
 from fedminmax.methods.shared.replies import NO_WEIGHTS, sum_by_group
 from fedminmax.methods.shared.second_order_state import second_order_fits
 
-DEFAULT_GAP = 1e-4
-MEMORY = 20
+DEFAULT_GAP, MEMORY = 1e-4, 20
 # Armijo's rule: a step must lower J by this part of what its slope promises, or it is shortened.
 PROMISED, SHORTER = 1e-4, 0.3
 # A step this much shorter lowers J no more than rounding does; steps with less curvature, relative
@@ -101,7 +100,7 @@ class FedSRCVaRState:
 
     @property
     def weights(self) -> Tensor:
-        """No adversary over groups, no weights."""
+        """No adversary over groups."""
         return NO_WEIGHTS
 
     @property
@@ -183,7 +182,7 @@ class FedSRCVaR:
         linear = census.linear
         model = linear.to_free(parameters.detach()) if linear else parameters.detach().double()
         point = torch.cat([model.cpu(), torch.zeros(1).double()])
-        nothing = torch.zeros(0, len(point), dtype=torch.float64)
+        nothing = point[None, :][:0]
         state = FedSRCVaRState(
             parameters,
             point,
@@ -343,8 +342,8 @@ def _curvature_of(
 def _metric_of(linear: LinearStructure, total: Sums, rows: float) -> Tensor:
     """Return the Cholesky factor of the mean risk's second derivatives, ridge included."""
     (bends,) = linear.free_curvature(total.statistics[None, STATISTICS:] / rows)
-    least = linear.ridge + MIN_METRIC * float(bends.diagonal().max())
-    bends.diagonal().add_(least)
+    bends.diagonal().add_(linear.ridge + MIN_METRIC * float(bends.diagonal().max()))
+    factor: Tensor
     factor, failed = torch.linalg.cholesky_ex(bends)
     return factor if int(failed) == 0 else bends[:0]
 
@@ -380,13 +379,12 @@ def _newton_like(state: FedSRCVaRState, gradient: Tensor, rate: float) -> Tensor
     """Return minus the gradient times the inverse curvature that the remembered steps show."""
     ahead, factors = -gradient, []
     for step, turn in zip(state.steps.flip(0), state.turns.flip(0), strict=True):
-        factor = (step @ ahead) / (step @ turn)
-        factors.append(factor)
-        ahead = ahead - factor * turn
+        factors.append((step @ ahead) / (step @ turn))
+        ahead = ahead - factors[-1] * turn
     ahead = _in_metric(state, ahead)
     if len(state.steps):
-        step, turn = state.steps[-1], state.turns[-1]
-        ahead = ahead * ((step @ turn) / (turn @ _in_metric(state, turn)))
+        turn = state.turns[-1]
+        ahead = ahead * ((state.steps[-1] @ turn) / (turn @ _in_metric(state, turn)))
     elif not len(state.metric):
         ahead = ahead * rate
     for step, turn, factor in zip(state.steps, state.turns, reversed(factors), strict=True):
