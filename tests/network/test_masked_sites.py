@@ -43,6 +43,11 @@ FEDMINMAX = PlannedRun("fedminmax", {}, 3)
         *((PlannedRun(key, {}, 3), LOGISTIC) for key in ONLY_SUMS if key != "fedminmax-fast"),
         # With a ridge: in the common direction of dummies and bias rounding would decide.
         (PlannedRun("fedminmax-fast", {}, 3), replace(LOGISTIC, ridge=1e-3)),
+        # The plain model, the groups' own models, and the game; its folds are drawn at the sites.
+        (
+            PlannedRun("fedminmax-fast", {"objective": "excess", "keep_share": "0.3"}, 20),
+            ModelSection("logistic", (), "cross_entropy", ridge=0.01),
+        ),
         # Rounds of the linear model come first, then those of the network.
         (
             PlannedRun("fedminmax-fast", {"linear_start": "true", "keep_share": "0.5"}, 9),

@@ -72,6 +72,9 @@ class Certificate:
     (see ``simplex``). ``penalty`` is that of the returned model. A model whose parameters have
     at most the same norm has at most the same penalty, so its worst risk is at least ``min_risk``.
 
+    With ``highest_own``, worst risks are excesses over what each group's own best model reaches,
+    of which ``highest_own`` is the highest (see ``methods.shared.own_models``).
+
     If a ``limit`` on the worst risk was given, the model is within it, and no model within it has a
     mean risk below ``min_mean``; this one has at most ``mean``. Both include the penalty.
     """
@@ -84,6 +87,7 @@ class Certificate:
     limit: float | None = None
     mean: float | None = None
     min_mean: float | None = None
+    highest_own: float | None = None
 
     def __post_init__(self) -> None:
         for lower, risk in ((self.lower, self.upper), (self.min_mean, self.mean)):
@@ -103,9 +107,11 @@ class Certificate:
     def gap(self) -> float:
         """Maximum distance from the optimum, as a share of the risk with penalty.
 
-        That is the worst risk, or the mean risk if there is a limit on the worst one.
+        That is the worst risk, or the mean risk if there is a limit on the worst one. An excess
+        can be 0, so it counts together with the highest own risk.
         """
-        lower, risk = self.lower, self.upper
+        own = self.highest_own or 0.0
+        lower, risk = self.lower + own, self.upper + own
         if self.min_mean is not None and self.mean is not None:
             lower, risk = self.min_mean, self.mean
         return (risk - lower) / risk if risk > 0 else 0.0
@@ -122,7 +128,7 @@ class Certificate:
 
     def in_units(self, unit: float) -> "Certificate":
         """Return the certificate for losses multiplied by ``unit``."""
-        names = ("upper", "lower", "penalty", "limit", "mean", "min_mean")
+        names = ("upper", "lower", "penalty", "limit", "mean", "min_mean", "highest_own")
         values = {name: getattr(self, name) for name in names}
         known = {name: value * unit for name, value in values.items() if value is not None}
         return replace(self, **known)

@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     SECOND_REQUEST = 7
     SERVER_DRAWS = 8
     VALIDATION = 9
+    OWN_MODELS = 10
 
 
 def stream_seed(seed: int, purpose: Purpose, round_number: int = 0, site: int = 0) -> int:

@@ -77,6 +77,11 @@ class LossSums:
         by_site[number] = self.as_columns.sum(dim=0)
         return replace(self, by_site=by_site)
 
+    def above(self, levels: Tensor) -> "LossSums":
+        """Return the sums of how far losses are above a level by group."""
+        squares = self.squares - 2.0 * levels * self.loss + self.count * levels.square()
+        return replace(self, loss=self.loss - levels * self.count, squares=squares)
+
     @property
     def as_columns(self) -> Tensor:
         """Losses, squares and rows as columns."""

@@ -27,9 +27,10 @@ from fedminmax.methods.defaults import (
     default_trade,
 )
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.look_ahead import DEFAULT_GAP, FedMinMaxFast
+from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.checks import check_whole, checked_method
+from fedminmax.methods.shared.look_ahead import DEFAULT_GAP
 
 # Settings of the default method; a method that the user gives has its own.
 DEFAULT_METHOD_SETTINGS = (

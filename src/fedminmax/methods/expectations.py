@@ -103,6 +103,9 @@ def reported_gradients(
     if sums_over_rows(method):
         groups, gradients = len(sender.counts), step.reshape(-1, len(order.parameters))
         each = torch.eye(groups, dtype=torch.float64)
+        if len(gradients) > groups:
+            # Of other models than the order's: the groups' own.
+            return
         weights = each if len(gradients) == groups else torch.ones_like(each[:1])
         for own_weights, gradient in zip(weights, gradients, strict=True):
             yield ReportedGradient(own_weights, gradient, reach)

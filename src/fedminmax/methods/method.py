@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
@@ -165,11 +166,15 @@ class OneStepMethod(Method[StateT], Protocol[StateT]):
         ...
 
 
+NOBODY = torch.zeros(0, dtype=torch.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class SiteData:
     """One working site: its number, its rows, and the numbers of sites and groups.
 
-    ``kept`` is its private state from its last participation; empty for most methods.
+    ``kept`` is its private state from its last participation; empty for most methods. ``origin``
+    has each record's site if they are the records of several sites; it is empty otherwise.
     """
 
     number: int
@@ -179,6 +184,7 @@ class SiteData:
     groups: int
     rows_per_chunk: int
     kept: Tensor
+    origin: Tensor = NOBODY
 
 
 class HasExpectations(Protocol):

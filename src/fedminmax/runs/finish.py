@@ -31,8 +31,8 @@ from fedminmax.data.tables.sources import format_of_file, read_source
 from fedminmax.exports.effects import departures_of
 from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
 from fedminmax.findings.records import Measured, Results
-from fedminmax.methods.shared.frontier_server import FrontierState, ProvedBoundary
-from fedminmax.methods.shared.players_state import boundary_of
+from fedminmax.methods.shared.frontier_server import ProvedBoundary
+from fedminmax.methods.shared.players_state import boundary_of, frontier_of
 from fedminmax.metrics.sums import empty_sums, metric_names, score_table, sum_by_group, sum_scores
 from fedminmax.runs.assemble import (
     FinishedRun,
@@ -172,8 +172,9 @@ def finish_run(
             other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
             parameters = progress.iterates.parameters(other).unsqueeze(0)
             alternative = _saved_model(training, parameters, other.value)
-    frontier, state, boundary = None, progress.state, boundary_of(progress.state)
-    if isinstance(state, FrontierState):
+    frontier, boundary = None, boundary_of(progress.state)
+    state = frontier_of(progress.state)
+    if state is not None:
         models = [_saved_model(training, own.unsqueeze(0), CHOSEN) for own in state.models]
         frontier = FoundFrontier(state.found, tuple(models))
     personal, notes = None, list(tables.notes)

@@ -40,10 +40,11 @@ from fedminmax.core.one_step import linear_group_sums, linear_rows_per_chunk
 from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import max_members
-from fedminmax.methods.look_ahead import DEFAULT_GAP, FedAvgFast, FedMinMaxFast
+from fedminmax.methods.look_ahead import FedAvgFast, FedMinMaxFast
 from fedminmax.methods.method import AnyMethod, RowSumsMethod, SiteData
 from fedminmax.methods.shared.checks import check_whole
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.shared.look_ahead import DEFAULT_GAP
 from fedminmax.methods.shared.replies import NO_WEIGHTS
 from fedminmax.methods.shared.second_order_state import SecondOrderState, second_order_fits
 from fedminmax.training.progress import run_round

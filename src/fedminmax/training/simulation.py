@@ -304,8 +304,9 @@ class Simulation:
                     rows_per_chunk=self._size.rows_per_chunk,
                 )
         if sums_over_rows(method) and self._pooled is not None:
-            present = rows_of(self._pooled, torch.tensor(participants)).examples
-            everyone = replace(self._site(participants[0], None), examples=present)
+            pooled = rows_of(self._pooled, torch.tensor(participants))
+            present, first = pooled.examples, self._site(participants[0], None)
+            everyone = replace(first, examples=present, origin=pooled.site)
             with self._size.fitting_threads(len(present)):
                 return method.row_sums(order, everyone, self._pass_workers(len(present)))
         return add_up(self._replies(method, order, participants))

@@ -21,6 +21,7 @@ from fedminmax.core.validation import LossSums, ValidationRisk
 from fedminmax.methods.card import judge_of
 from fedminmax.methods.method import AnyMethod, JudgingState, PreparingState, StateT, is_done
 from fedminmax.methods.shared.checks import check_whole, checked_method
+from fedminmax.methods.shared.players_state import own_risks_of
 from fedminmax.training.progress import (
     Progress,
     answer_of,
@@ -304,6 +305,9 @@ def _judged(
     state: object = progress.state
     if not len(rows) or (isinstance(state, PreparingState) and state.is_preparing):
         return progress.iterates
+    own_risks = own_risks_of(state)
+    if own_risks is not None:
+        sums = sums.above(own_risks)
     judge, has_start = judge_of(method), isinstance(state, PreparingState)
     found = judge.measure(sums, rows, included, progress.round, has_start=has_start)
     stays = has_start and judge.is_blind(rows, included)

@@ -22,7 +22,7 @@ from fedminmax.methods.defaults import (
     default_baseline,
     default_loss,
 )
-from fedminmax.methods.look_ahead import DEFAULT_GAP
+from fedminmax.methods.shared.look_ahead import DEFAULT_GAP
 
 LINE_LENGTH = 100
 # Comments of settings begin in the same column.

@@ -163,20 +163,27 @@ class FrontierState:
     def points(self) -> tuple[FrontierPoint, ...]:
         """The points so far, from the plain model to the minimax model."""
         fixed, ridge = self.server.fixed, self.server.structure.ridge
-        worst = replace(fixed, keep_share=0.0)
+        worst, own = replace(fixed, keep_share=0.0), self.server.offsets
+        highest_own = own.highest if own.is_known else None
         known = zip(self.keep_shares, self.risks, self.all_weights, self.proofs, strict=False)
-        return tuple(
-            FrontierPoint(
-                float(keep),
-                int(proof[3]),
-                float(fixed.shares @ risks),
-                float(worst.mix(risks).max()),
-                tuple(risks.tolist()),
-                tuple(weights.tolist()),
-                Certificate(float(proof[0]), float(proof[1]), float(proof[2]), ridge),
+        found = []
+        for keep, risks, weights, proof in known:
+            upper, lower, penalty, number = proof.tolist()
+            added = own.of_mix(replace(fixed, keep_share=float(keep)))
+            found.append(
+                FrontierPoint(
+                    float(keep),
+                    int(number),
+                    float(fixed.shares @ (risks - own.values)),
+                    float(worst.mix(risks).max()) - own.of_mix(worst),
+                    tuple((risks - own.values).tolist()),
+                    tuple(weights.tolist()),
+                    Certificate(
+                        upper - added, lower - added, penalty, ridge, highest_own=highest_own
+                    ),
+                )
             )
-            for keep, risks, weights, proof in known
-        )
+        return tuple(found)
 
     @property
     def found(self) -> FoundPoints:
@@ -315,9 +322,10 @@ def _after_point(state: FrontierState) -> FrontierState:
 
 def _within_tolerance(state: FrontierState) -> FrontierState:
     """Recommend the lowest mean whose worst risk is nearly as low as is possible."""
-    limit = (1.0 + state.tolerance) * state.points[-1].certificate.lower
-    allowed = [place for place, point in enumerate(state.points) if point.worst <= limit]
-    return replace(state, recommended=min(allowed, default=len(state.points) - 1))
+    points, least = state.points, state.points[-1].certificate
+    limit = least.lower + state.tolerance * (least.lower + (least.highest_own or 0.0))
+    allowed = [place for place, point in enumerate(points) if point.worst <= limit]
+    return replace(state, recommended=min(allowed, default=len(points) - 1))
 
 
 def proved_boundary(server: object, *, knows_groups: bool) -> ProvedBoundary | None:
@@ -328,11 +336,13 @@ def proved_boundary(server: object, *, knows_groups: bool) -> ProvedBoundary | N
     step = point - server.structure.to_free(server.best)
     risks = quadratics(server).moved(step).values if server.structure.is_quadratic else server.risks
     near, penalty = server.allowed, 0.5 * ridge * float(point @ point)
-    own = near.keep_share if near.is_sought else server.fixed.keep_share
-    games = [replace(server.fixed, keep_share=keep) for keep in keep_shares_of(own)]
+    keep_share = near.keep_share if near.is_sought else server.fixed.keep_share
+    games = [replace(server.fixed, keep_share=keep) for keep in keep_shares_of(keep_share)]
     mean, worst = float(server.fixed.shares @ risks), float(games[-1].mix(risks).max())
     if near.is_sought:
         mean, worst = near.mean, near.worst
+    own = server.offsets
+    mean, worst = mean - own.of_mean(server.fixed), worst - own.of_mix(games[-1])
     if not knows_groups:
         return ProvedBoundary(mean, None, penalty)
     if not server.proves:
@@ -342,5 +352,5 @@ def proved_boundary(server: object, *, knows_groups: bool) -> ProvedBoundary | N
         upper = float(game.mix(server.risks).max())
         cuts = server.tangents.mixed(game).cuts(upper, ridge)
         bound = lower_bound(cuts, ridge, 0.0, cone_of(server.structure, upper))
-        lines.append((game.keep_share, max(bound, 0.0)))
+        lines.append((game.keep_share, max(bound, 0.0) - own.of_mix(game)))
     return ProvedBoundary(mean, worst, penalty, tuple(lines))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
+from fedminmax.methods.shared.excess_server import ExcessState
 from fedminmax.methods.shared.first_order_server import FirstOrderState
 from fedminmax.methods.shared.frontier_server import (
     FrontierState,
@@ -17,7 +18,9 @@ from fedminmax.methods.shared.network_state import NetworkState
 from fedminmax.methods.shared.noisy_server import NoisyState
 from fedminmax.methods.shared.second_order_state import SecondOrderState
 
-LookAheadState = SecondOrderState | FirstOrderState | NoisyState | NetworkState | FrontierState
+LookAheadState = (
+    SecondOrderState | FirstOrderState | NoisyState | NetworkState | FrontierState | ExcessState
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,20 @@ class PlayersState:
 
 def server_of(state: object) -> object:
     """Return the state of the server within a method's state."""
-    return state.server if isinstance(state, PlayersState | FrontierState) else state
+    return state.server if isinstance(state, PlayersState | FrontierState | ExcessState) else state
+
+
+def own_risks_of(state: object) -> Tensor | None:
+    """Return what the groups' own best models reach [A], once that is known."""
+    if isinstance(state, ExcessState) and not state.is_preparing:
+        return state.own_risks
+    return None
+
+
+def frontier_of(state: object) -> FrontierState | None:
+    """Return the frontier that a method's state is about; None if it is about one model."""
+    game = state.game if isinstance(state, ExcessState) else state
+    return game if isinstance(game, FrontierState) else None
 
 
 def is_coded(server: object) -> TypeGuard[SecondOrderState]:
@@ -78,6 +94,6 @@ def is_coded(server: object) -> TypeGuard[SecondOrderState]:
 def boundary_of(state: object) -> ProvedBoundary | None:
     """Return what a run's last rounds prove of mean and worst group (see ``frontier_server``)."""
     groups = not isinstance(state, PlayersState)
-    if isinstance(state, FrontierState) or (isinstance(state, PlayersState) and state.entries):
+    if frontier_of(state) is not None or (isinstance(state, PlayersState) and state.entries):
         return None
     return proved_boundary(server_of(state), knows_groups=groups)

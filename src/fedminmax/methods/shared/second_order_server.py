@@ -59,7 +59,7 @@ from fedminmax.methods.shared.near_minimax import (
     worst_risk,
 )
 from fedminmax.methods.shared.replies import MAX_REPEATS, RiskSums
-from fedminmax.methods.shared.second_order_state import FIRST_DAMPING, SecondOrderState
+from fedminmax.methods.shared.second_order_state import FIRST_DAMPING, Offsets, SecondOrderState
 from fedminmax.methods.shared.second_order_step import (
     DAMPING_FACTOR,
     MAX_DAMPING,
@@ -88,6 +88,8 @@ def after_second_order_round(
     state: SecondOrderState, reported: RiskSums, min_weight: float
 ) -> SecondOrderState:
     """Keep the candidate if the objective fell as predicted; then choose the next one."""
+    losses = reported.losses + state.offsets.values * reported.counts
+    reported = replace(reported, losses=losses)
     after = _after_round(state, reported, min_weight)
     if after.is_halfway:
         after = _second_phase(after, min_weight)
@@ -120,6 +122,13 @@ def _after_round(
         return _after_first_round(state, now, min_weight)
     gain = (before - now) / max(state.promised, 1e-300) if was_exact else MIN_SHARE
     return _look_ahead(state, gain, min_weight)
+
+
+def with_offsets(state: SecondOrderState, offsets: Offsets) -> SecondOrderState:
+    """Return the state with these offsets in what is known of the players, for ``retargeted``."""
+    added, known = offsets.values - state.offsets.values, state.tangents
+    tangents = replace(known, constants=known.constants + added)
+    return replace(state, offsets=offsets, risks=state.risks + added, tangents=tangents)
 
 
 def retargeted(state: SecondOrderState, keep_share: float) -> SecondOrderState:

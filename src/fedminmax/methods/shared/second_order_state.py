@@ -60,6 +60,29 @@ class Allowed:
 
 
 @dataclass(frozen=True, eq=False)
+class Offsets:
+    """What is added to the players' risks, so that the highest sum is the highest excess.
+
+    With o_a what player a's own best model reaches (``own_models``), the ``values`` [m] are
+    max_b o_b - o_a: no sum is negative, and the highest one is max_b o_b, ``highest``, above the
+    highest excess r_a - o_a. So what is written for risks holds. Players that may not be chosen
+    have the value 0. Without own models (``is_known``) there is nothing to add.
+    """
+
+    values: Tensor
+    highest: float = 0.0
+    is_known: bool = False
+
+    def of_mix(self, fixed: FixedShares) -> float:
+        """Return what is added to the highest mixture that an adversary can choose."""
+        return fixed.free * self.highest + float(fixed.kept @ self.values)
+
+    def of_mean(self, fixed: FixedShares) -> float:
+        """Return what is added to the mean risk."""
+        return float(fixed.shares @ self.values)
+
+
+@dataclass(frozen=True, eq=False)
 class SecondOrderState:
     """The next candidate, the best model so far with what is known there, and the bounds.
 
@@ -75,7 +98,8 @@ class SecondOrderState:
     candidate was sent again. ``trial`` decides whether candidates are returned while sites are
     missing. ``size`` determines rounding errors. ``curved`` are the weights of the one curvature of
     coded records, and ``wants_curvature`` says whether the next round's is needed;
-    ``natural_curvature`` is the first one, of the natural shares.
+    ``natural_curvature`` is the first one, of the natural shares. ``risks`` and ``tangents``, and
+    all that is computed from them, have the ``offsets``.
 
     In the second phase, ``promised`` and ``left`` are about the merit and the mean of ``allowed``.
     """
@@ -107,6 +131,7 @@ class SecondOrderState:
     curved: Tensor
     natural_curvature: Tensor
     allowed: Allowed
+    offsets: Offsets
     wants_curvature: bool = True
 
     @property
@@ -137,18 +162,22 @@ class SecondOrderState:
             return None
         ridge, answer = self.structure.ridge, self.structure.to_free(self.selected[0])
         penalty = 0.5 * ridge * float(answer @ answer)
-        near = self.allowed
+        near, own = self.allowed, self.offsets
+        added, own_risk = own.of_mix(self.fixed), own.highest if own.is_known else None
         if near.is_sought:
+            of_mean = own.of_mean(self.fixed)
             return Certificate(
-                near.worst,
-                self.lower,
+                near.worst - added,
+                self.lower - added,
                 penalty,
                 ridge,
-                limit=near.limit,
-                mean=near.mean,
-                min_mean=max(near.lower, 0.0),
+                limit=near.limit - added,
+                mean=near.mean - of_mean,
+                min_mean=max(near.lower - of_mean, 0.0),
+                highest_own=own_risk,
             )
-        return Certificate(self.answer + self.error_at(answer).value, self.lower, penalty, ridge)
+        worst = self.answer + self.error_at(answer).value
+        return Certificate(worst - added, self.lower - added, penalty, ridge, highest_own=own_risk)
 
     def error_at(self, point: Tensor) -> Errors:
         """Return how far off risks are there, as the sums at the best model have them."""
@@ -260,4 +289,5 @@ def start_second_order(
         curved=new(players),
         natural_curvature=new(int(structure.coded), structure.curvature_numbers),
         allowed=Allowed(start, tolerance),
+        offsets=Offsets(torch.zeros(players, dtype=torch.float64)),
     )

@@ -10,6 +10,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStart, LinearStructure
 from fedminmax.core.messages import Census
 from fedminmax.core.one_step import linear_rows_per_chunk
+from fedminmax.methods.shared.excess_server import ExcessState, after_excess_round
 from fedminmax.methods.shared.first_order_server import after_first_order_round, start_first_order
 from fedminmax.methods.shared.frontier_server import FrontierState, after_frontier_round
 from fedminmax.methods.shared.network_state import NetworkState, after_network_round
@@ -101,6 +102,8 @@ def after_round(
         return after_second_order_round(state, reported, min_weight)
     if isinstance(state, FrontierState):
         return after_frontier_round(state, reported, optimality_gap)
+    if isinstance(state, ExcessState):
+        return after_excess_round(state, reported, optimality_gap)
     if isinstance(state, NoisyState):
         return after_noisy_round(state, reported, min_weight)
     if isinstance(state, NetworkState):

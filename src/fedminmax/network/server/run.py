@@ -19,8 +19,8 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.json_log import JsonLog
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.method import lets_sites_keep
-from fedminmax.methods.shared.frontier_server import FoundPoints, FrontierState, ProvedBoundary
-from fedminmax.methods.shared.players_state import boundary_of
+from fedminmax.methods.shared.frontier_server import FoundPoints, ProvedBoundary
+from fedminmax.methods.shared.players_state import boundary_of, frontier_of
 from fedminmax.network.server import disk
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import Agreement
@@ -267,9 +267,10 @@ def _write_answer(
     boundary = boundary_of(state)
     if boundary is not None:
         disk.write_record(folder / BOUNDARY_FILE, boundary)
-    if isinstance(state, FrontierState):
-        disk.write_record(folder / FRONTIER_FILE, state.found)
-        tensors["points"] = state.models
+    frontier = frontier_of(state)
+    if frontier is not None:
+        disk.write_record(folder / FRONTIER_FILE, frontier.found)
+        tensors["points"] = frontier.models
     if best.chosen.is_measured:
         other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
         tensors["beside"] = progress.iterates.parameters(other)

@@ -101,7 +101,8 @@ def order_from_bytes(message: object, like: Tensor, sender: str) -> Order:
         "parameters": (like.dtype,),
         "weights": (torch.float64,),
     }
-    vectors = read_vectors(message, kinds, max_message_bytes(like), sender)
+    # The groups' own models are in the place of weights.
+    vectors = read_vectors(message, kinds, MAX_MODELS_BYTES, sender)
     check_length(vectors, "numbers", len(ORDER_NUMBERS), sender)
     check_length(vectors, "parameters", len(like), sender)
     for name in ("parameters", "weights"):
