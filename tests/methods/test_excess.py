@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
 from torch import nn
 
 from fedminmax.core.errors import InputError
@@ -31,7 +30,7 @@ from tests.epigraph import lowest_maximum
 from tests.methods.test_near_minimax import (
     FEATURES,
     LARGE,
-    Risks,
+    lowest_mean,
     mixture,
     near,
     proof_of,
@@ -69,6 +68,7 @@ def test_what_is_certified_of_the_excess_brackets_another_solvers_optimum(seed: 
     optimum = lowest_maximum(excesses, np.zeros(FEATURES + 1))
     proof = done.certificate
     assert proof is not None
+    assert proof.highest_own is not None
     assert proof.highest_own == pytest.approx(state_of(done).own_risks.numpy()[large].max())
     size = optimum + proof.highest_own
     assert proof.lower <= optimum + 1e-7 * size
@@ -85,25 +85,6 @@ def test_what_is_certified_of_the_excess_brackets_another_solvers_optimum(seed: 
         best = lowest_mean(risks, game, shares, limit + own)
         assert min_mean <= best * (1 + 1e-7)
         assert best * (1 - 1e-5) <= mean
-
-
-def lowest_mean(risks: Risks, game: Vector, shares: Vector, limits: Vector) -> float:
-    """Minimise the mean subject to a limit of each mixture, by SLSQP."""
-    found = minimize(
-        lambda u: float(shares @ risks(u)[0]),
-        np.zeros(FEATURES + 1),
-        jac=lambda u: shares @ risks(u)[1],
-        constraints=[
-            {
-                "type": "ineq",
-                "fun": lambda u: limits - game @ risks(u)[0],
-                "jac": lambda u: -(game @ risks(u)[1]),
-            }
-        ],
-        method="SLSQP",
-        options={"maxiter": 500, "ftol": 1e-13},
-    )
-    return float(found.fun)
 
 
 def test_own_models_reach_the_minimum_of_their_objective() -> None:

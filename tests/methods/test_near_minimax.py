@@ -71,7 +71,7 @@ def mixture(rows: Rows) -> Vector:
     return matrix
 
 
-def lowest_mean(risks: Risks, game: Vector, shares: Vector, limit: float) -> float:
+def lowest_mean(risks: Risks, game: Vector, shares: Vector, limit: float | Vector) -> float:
     """Minimise the mean subject to the limit, by SLSQP, from several starts."""
 
     def mean(u: Vector) -> float:
@@ -100,7 +100,7 @@ def lowest_mean(risks: Risks, game: Vector, shares: Vector, limit: float) -> flo
         )
         for start in (np.zeros(FEATURES + 1), np.full(FEATURES + 1, 0.1))
     ]
-    allowed = [own.fun for own in found if own_risks(own.x).max() <= limit * (1 + 1e-8)]
+    allowed = [own.fun for own in found if (own_risks(own.x) <= limit + 1e-8).all()]
     return float(min(allowed))
 
 
