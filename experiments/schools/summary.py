@@ -157,7 +157,7 @@ def risks_of(
     """Return the risks of a run's model; ``by_group`` and ``test`` are those of held-out rows."""
     saved, results = load_model(place), finished_results(place)
     train, group, school = errors_of(saved, tables.train)
-    proof = results.proof.certificate if results.proof else None
+    proof = results.proof
     return ModelRisks(
         results.method.name,
         results.method.rounds,

@@ -1,15 +1,36 @@
-"""The sentence about a proof is true as printed, and says what its risk is one of."""
+"""The sentence about a proof is true as printed, and says what its risk is one of.
+
+The model card: names of users stay text, whatever is in them.
+
+Runs that have not converged say so; the sentences are in tests/golden/sentences.txt.
+"""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from markdown_it import MarkdownIt
 
-from fedminmax.core.convergence import WITHIN_GAP
+from fedminmax.config.sections import ReportSection
+from fedminmax.core.convergence import WITHIN_GAP, Convergence
+from fedminmax.data.tables.census import CensusFile
+from fedminmax.findings.card import render_card
 from fedminmax.findings.records import Results
-from fedminmax.findings.training import certificate_text, convergence_of, cost_text, weights_text
+from fedminmax.findings.training import (
+    certificate_text,
+    convergence_of,
+    convergence_text,
+    cost_text,
+    marked,
+    notes_on_convergence,
+    weights_text,
+)
 from fedminmax.methods.catalogue import CARDS
+from tests.exports.saved_models import saved_model
+from tests.hostile_names import HOSTILE
+from tests.runs import run_folders
 from tests.runs.run_folders import GROUPS, results
 
 LOGISTIC: dict[str, Any] = {
@@ -142,3 +163,61 @@ def test_estimated_and_actual_cost_are_compared() -> None:
     assert "1.5 kB up and 310 bytes down per round; expected: 2 kB up" in said
     said = cost_text(result(cost=cost | {"counted_down": 300, "counted_up": 2_000}))
     assert "expected" not in said
+
+
+READER = MarkdownIt("commonmark").enable("table")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_card_of_hostile_names_has_no_markup_of_theirs(name: str) -> None:
+    groups = (name, "men")
+    content = run_folders.results("FedMinMax", (0.3, 0.2), (0.1, 0.1), (50, 60), groups)
+    content |= {"notes": [f"columns {name}"], "warnings": [name], "target": name}
+    census = CensusFile(format=1, sites=(name,), groups=groups, train=((1, 2),), test=((1, 2),))
+    words = ReportSection(title=name, intended_use=name)
+    card = render_card(
+        Results.model_validate(content),
+        saved_model(("no", "yes")).encoding,
+        census=census,
+        card=CARDS["fedminmax"],
+        section=words,
+    )
+    assert "- Not for: not stated" in card
+    tokens = READER.parse(card)
+    kinds = {part.type for token in tokens for part in token.children or []}
+    # The card's own markup: text, and the folder's name as code.
+    assert kinds <= {"text", "text_special", "softbreak", "code_inline"}
+    assert not [token for token in tokens if token.type.startswith("html")]
+    assert sum(token.type == "heading_open" for token in tokens) == 7
+
+
+FALLING = Convergence(
+    converged=False,
+    reason="falling",
+    rounds=500,
+    measure="worst group's risk",
+    risk=0.2,
+    slope=-2e-5,
+    remaining=0.024,
+    rounds_needed=4000,
+)
+
+
+def test_the_numbers_of_a_verdict() -> None:
+    """The slope is 1 % of the risk in 100 rounds, and 0.024 of 0.2 are left."""
+    said = convergence_text("A", FALLING, "--epochs")
+    for fact in ("not converged", "500 rounds", "falls, by 1 %", "12 %", "4,000 rounds (--epochs)"):
+        assert fact in said
+
+
+@pytest.mark.parametrize("convex", [True, False])
+def test_only_a_convex_loss_has_an_optimum(*, convex: bool) -> None:
+    within = replace(FALLING, converged=True, reason=WITHIN_GAP, remaining=1e-6)
+    assert ("stationary point" in convergence_text("A", within, convex=convex)) is not convex
+
+
+def test_a_mark_is_explained_where_it_is_used() -> None:
+    mark = marked("A", converged=False)[-1]
+    assert mark in notes_on_convergence([True, False])[0]
+    assert marked("A", converged=True) == "A"
+    assert notes_on_convergence([True, True]) == []

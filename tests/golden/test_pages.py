@@ -33,7 +33,7 @@ from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.exports.effects import effects_of
 from fedminmax.findings.card import render_card
 from fedminmax.findings.frontier import FrontierFile, PointOfFrontier, group_tables
-from fedminmax.findings.records import PrivacyOfRun, ProofOfRun, Results
+from fedminmax.findings.records import PrivacyOfRun, Results
 from fedminmax.findings.seed_spread import spread_over_seeds, spread_table
 from fedminmax.findings.training import convergence_text, why_not_certified
 from fedminmax.live.watch import LiveModel, LiveRun, LiveSite, Stage
@@ -177,7 +177,7 @@ def frontier_of(results: Results, plain: Results) -> FrontierFile:
                 worst=worst,
                 risks=(worst, mean / 2),
                 weights=(0.5, 0.5),
-                proof=ProofOfRun(upper=mixed, lower=mixed - 1e-5, penalty=0.001, ridge=1e-4),
+                proof=Certificate(upper=mixed, lower=mixed - 1e-5, penalty=0.001, ridge=1e-4),
                 results=results if place else plain,
             )
         )

@@ -1,4 +1,7 @@
-"""A server that learns masked totals alone does what one that sees every site does."""
+"""A server that learns masked totals alone does what one that sees every site does.
+
+What a server of masked sums knows after a restart.
+"""
 
 import json
 from contextlib import suppress
@@ -12,13 +15,16 @@ import torch
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.sections import ModelSection
 from fedminmax.core.bounds import RowLengths
+from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Order, Sums
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
+from fedminmax.network.server.masked_asking import BEGUN_FILE, MASKED_FILE, Kept, MaskedMemory
 from fedminmax.network.server.measure import read_measured
 from fedminmax.network.server.run import read_members, read_proof, run_folder, run_plan
 from fedminmax.network.site import encoded_site, site
 from fedminmax.network.site.journal import read_journal
+from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.plan import ALL_SITES
 from fedminmax.network.wire.sections import Sections, sections_of_sums
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
@@ -252,3 +258,37 @@ def test_a_reversed_step_under_masks_stops_the_run(
     assert error is not None
     assert "a step that does not fit how its own losses changed" in error
     assert "masked sums do not show whose numbers are false" in error
+
+
+FIRST = Question(Endpoint.ANSWER, round=1)
+
+
+def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
+    before = MaskedMemory(tmp_path)
+    assert before.kept == Kept()
+    before.keep(Kept(SITES, "summary"))
+    before.note_begun(FIRST, SITES)
+    before.note_begun(FIRST, SITES[:2])
+    before.note_begun(FIRST, SITES[:2])
+    for later in (before, MaskedMemory(tmp_path)):
+        assert later.kept == Kept(SITES, "summary")
+        assert later.begun(FIRST) == SITES[:2]
+        assert later.begun(replace(FIRST, phase=1)) == ()
+    # The same total once more needs no further line.
+    assert len((tmp_path / BEGUN_FILE).read_text().splitlines()) == 2
+
+
+def test_a_line_that_a_crash_cut_off_is_not_part_of_the_next_one(tmp_path: Path) -> None:
+    MaskedMemory(tmp_path).note_begun(FIRST, SITES)
+    with (tmp_path / BEGUN_FILE).open("a") as file:
+        file.write('{"question": {"end')
+    later = replace(FIRST, round=2)
+    MaskedMemory(tmp_path).note_begun(later, SITES[1:])
+    again = MaskedMemory(tmp_path)
+    assert (again.begun(FIRST), again.begun(later)) == (SITES, SITES[1:])
+
+
+def test_a_damaged_file_is_said_to_be_so(tmp_path: Path) -> None:
+    (tmp_path / MASKED_FILE).write_text("{")
+    with pytest.raises(InputError, match=r"masked.json is damaged; start a new run"):
+        MaskedMemory(tmp_path)

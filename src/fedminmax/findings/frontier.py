@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from fedminmax.core.text import counted, listed, upper_percent, upper_text
 from fedminmax.data.tables.census import Count
 from fedminmax.findings.changes import EVERYONE
-from fedminmax.findings.records import RISK, Interval, NotNegative, ProofOfRun, Results
+from fedminmax.findings.records import RISK, Interval, NotNegative, Proof, Results
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import (
     LOSS_NAMES,
@@ -48,13 +48,13 @@ class PointOfFrontier(BaseModel, frozen=True):
     worst: NotNegative
     risks: tuple[NotNegative, ...]
     weights: tuple[float, ...]
-    proof: ProofOfRun
+    proof: Proof
     results: Results
 
     @property
     def gap(self) -> float:
         """How far the mixture may be from the lowest possible one, as a share of it."""
-        return self.proof.certificate.gap
+        return self.proof.gap
 
 
 class FrontierFile(BaseModel, frozen=True):

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
-from fedminmax.core.certificate import Certificate, Players
+from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence
 from fedminmax.data.tables.census import Count
 from fedminmax.data.tables.plain_fit import Departure
@@ -203,22 +203,16 @@ class VerdictOfRun(BaseModel, frozen=True):
         return self.harms[0] if self.harms else None
 
 
-class ProofOfRun(BaseModel, frozen=True):
-    """What is certified of the worst training risk, penalty included; see ``core.certificate``."""
+def _not_negative(proof: Certificate) -> Certificate:
+    if any(
+        isinstance(value, float) and not 0 <= value <= MAX_NUMBER for value in vars(proof).values()
+    ):
+        raise ValueError("has a number that is negative or too large")
+    return proof
 
-    upper: NotNegative
-    lower: NotNegative
-    penalty: NotNegative
-    ridge: NotNegative
-    players: Players = "group"
-    limit: NotNegative | None = None
-    mean: NotNegative | None = None
-    min_mean: NotNegative | None = None
 
-    @property
-    def certificate(self) -> Certificate:
-        """The proof as the solver has it."""
-        return Certificate(**self.model_dump())
+# What is certified of the worst training risk, penalty included.
+Proof = Annotated[Certificate, AfterValidator(_not_negative)]
 
 
 class RiskAfterRound(BaseModel, frozen=True):
@@ -340,7 +334,7 @@ class Results(BaseModel, frozen=True):
     gradient_evaluations: Count
     convergence: Convergence | None
     gap_left: NotNegative | None = None
-    proof: ProofOfRun | None = None
+    proof: Proof | None = None
     validation: ValidationOfRun | None = None
     test: Measured
     notes: tuple[str, ...] = ()

@@ -145,7 +145,7 @@ def convergence_of(results: Results) -> str:
 
 def could_be_better(results: Results) -> str:
     """Answer whether any model of this kind could do better, as far as it is certified."""
-    proof = results.proof.certificate if results.proof else None
+    proof = results.proof
     if proof is None or not proof.is_of_groups:
         return "That is not known."
     size, what = upper_percent(proof.gap), class_of_models(results)
@@ -171,9 +171,9 @@ def could_be_better(results: Results) -> str:
 
 def certificate_text(results: Results) -> str | None:
     """Say what is certified, or why nothing is; None for a method that certifies nothing."""
-    if results.proof is None:
+    proof = results.proof
+    if proof is None:
         return why_not_certified(results) if results.method.key == CERTIFYING else None
-    proof = results.proof.certificate
     least, ours = bounds_text(proof.min_risk, proof.risk)
     lowest, penalised = bounds_text(proof.lower, proof.upper)
     if results.model.kind == ADDITIVE:

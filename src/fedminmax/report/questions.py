@@ -43,7 +43,7 @@ def could_be_better(run: Run) -> Answer:
     """Answer with the certificate, in words; without one, say why there is none."""
     results, found = run.chosen.results, run.findings
     certificate = found.model.certificate or why_not_certified(results)
-    is_of_groups = results.proof is not None and results.proof.certificate.is_of_groups
+    is_of_groups = results.proof is not None and results.proof.is_of_groups
     about = (ABOUT_CERTIFICATES,) if is_of_groups else ()
     return Answer(BETTER, found.could_be_better, (certificate, *about, found.model.convergence))
 
@@ -97,7 +97,7 @@ def _from_results(run: Run) -> Iterator[str]:
             f"{other}: for “{name}”, which is worst off, the model is no better on its {records} "
             "than on test records, so more records of the same kind would hardly help."
         )
-    elif results.proof is not None and results.proof.certificate.gap <= HARDLY:
+    elif results.proof is not None and results.proof.gap <= HARDLY:
         kind, limit = results.model.kind, results.proof.limit
         lower = "lower" if limit is None else "clearly lower"
         yield (

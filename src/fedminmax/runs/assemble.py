@@ -6,7 +6,7 @@ and changes are functions of these sums (``metrics.sums``).
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from statistics import median_high
 from typing import Any
@@ -124,7 +124,7 @@ def assemble(
         merged_names = saved.encoding.merged_group_names
         sections: dict[str, Any] = {
             "gap_left": last.remaining,
-            "proof": records.ProofOfRun(**asdict(run.certificate)) if run.certificate else None,
+            "proof": run.certificate,
             "validation": run.validation,
             "personal": run.personal,
             "merged": records.MergedOfRun(

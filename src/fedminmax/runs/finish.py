@@ -212,7 +212,7 @@ def _read_finished(training: TableTraining, run: TableRun) -> FinishedRun:
         saved=saved,
         scores=_scores(training.tables, saved),
         validation=results.validation,
-        certificate=results.proof.certificate if results.proof else None,
+        certificate=results.proof,
         boundary=_kept_boundary(results),
         personal=results.personal,
         notes=results.notes,

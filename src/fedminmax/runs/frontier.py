@@ -4,7 +4,7 @@ The run folder of a frontier is that of its recommended model, with the plain mo
 Beside them are frontier.json and each point's model.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from fedminmax.data.tables.census import FORMAT, CensusFile, first_error
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, load_model, save_model
 from fedminmax.findings.card import render_card
 from fedminmax.findings.frontier import FrontierFile, PointOfFrontier
-from fedminmax.findings.records import ProofOfRun, Results, record_as_json
+from fedminmax.findings.records import Results, record_as_json
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.shared.frontier_server import FrontierPoint
@@ -88,7 +88,7 @@ def write_frontier(
                 worst=point.worst * unit,
                 risks=tuple(risk * unit for risk in point.risks),
                 weights=point.weights,
-                proof=ProofOfRun(**asdict(point.certificate.in_units(unit))),
+                proof=point.certificate.in_units(unit),
                 results=results[number],
             )
             for number, point in enumerate(found.points)

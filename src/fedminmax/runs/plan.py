@@ -258,7 +258,7 @@ def is_finished(run: TableRun, *, certified: bool = False) -> bool:
     """Whether the run has all its rounds, or met its stopping rule, and is proved if required."""
     results = read_results(run.folder)
     proof = results.proof if results else None
-    if certified and not (proof and proof.certificate.is_of_groups):
+    if certified and not (proof and proof.is_of_groups):
         return False
     if results is None or results.method.rounds >= run.rounds:
         return results is not None

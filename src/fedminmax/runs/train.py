@@ -106,7 +106,7 @@ def train_tables(
         return TrainedTables(
             load_model(training.runs[0].folder),
             results,
-            results.proof.certificate if results.proof else None,
+            results.proof,
             others[0] if others else None,
             None if folder is None else Path(folder),
         )
