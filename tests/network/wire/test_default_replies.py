@@ -1,9 +1,4 @@
-"""Local methods that do not say what an honest reply is: what is refused all the same.
-
-No honest reply is refused, however much the weights of groups and sites differ.
-
-All methods over hundreds of rounds: ``python -m benchmarks.lying_site --honest``.
-"""
+"""Local methods that do not say what an honest reply is: what is refused all the same."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,21 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.config.planned_runs import PlannedRun
-from fedminmax.config.read import read_config
-from fedminmax.config.sections import ModelSection
 from fedminmax.core.bounds import RowLengths, row_limits
 from fedminmax.core.messages import Order, RoundKey, Sums
 from fedminmax.losses import brier_loss
-from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedmgda import FedMGDA
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.shared.expected_reply import Sender
-from fedminmax.network.server.agree import agree
-from fedminmax.network.server.remote import RemoteFederation
 from fedminmax.network.server.run import read_members, run_folder, run_plan
-from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.checks import (
     StepLength,
     check_losses,
@@ -41,16 +30,8 @@ from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.testing import case_of
 from fedminmax.testing.replies import check_the_network_takes_its_replies
 from fedminmax.training.simulation import Simulation
-from fedminmax.training.train import train
 from tests.network.masked_problem import FourSites, listed_config, masked_plan
-from tests.network.network_problem import (
-    SITES,
-    WOMEN,
-    DirectTransport,
-    plan_of,
-    simulated_members,
-    write_tables,
-)
+from tests.network.network_problem import SITES, DirectTransport
 
 METHODS = (FedAvg, FedMinMaxLocal, Ditto, FedMGDA)
 MODEL = nn.Linear(3, 2).double()
@@ -137,54 +118,3 @@ def test_a_step_far_longer_than_the_others_is_refused() -> None:
         name: check(method, order, number, replies[number]) for number, name in enumerate(SITES)
     }
     assert list(too_large(steps, SiteRules().max_step_ratio)) == [SITES[1]]
-
-
-# South is the only site of the women, or one of two.
-SHARES = {"mixed": WOMEN, "single": {"north": 0.0, "south": 1.0, "west": 0.0}}
-# Their weights soon differ by many orders between groups and sites, and from round to round.
-LONG = {
-    "group-term": {"tilt": "300"},
-    "stochastic-afl": {"learning_rate": "5"},
-    "term": {"tilt": "30", "group_tilt": "30", "epochs": "1"},
-    "qfedavg": {"q": "10", "epochs": "1"},
-}
-MODELS = {
-    "brier": ModelSection("logistic", (), "brier"),
-    "cross_entropy": ModelSection("logistic", (), "cross_entropy", ridge=0.3),
-    "network": ModelSection("mlp", (3,), "cross_entropy"),
-}
-
-
-def train_over_bytes(
-    folder: Path, run: PlannedRun, sites: str, model: ModelSection = MODELS["brier"]
-) -> None:
-    """Every round takes all replies, and the run ends with the simulation's model."""
-    config = read_config(write_tables(folder, SHARES[sites], rows_as=3))
-    plan = replace(plan_of(config, [run]), model=model)
-    asked = PlainSites(plan, DirectTransport(folder))
-    federation = RemoteFederation(agree(plan, asked, folder), asked, 0, folder / "notice")
-    members = federation.initial_parameters
-    for done in train(federation, run.build(), rounds=run.rounds, seed=plan.seed):
-        assert federation.take_notes().refused == {}
-        members = done.members
-    assert torch.equal(members, simulated_members(folder, plan, 0, fused=False))
-
-
-@pytest.mark.parametrize("sites", SHARES)
-@pytest.mark.parametrize("key", LONG)
-def test_in_a_long_run(key: str, sites: str, tmp_path: Path) -> None:
-    train_over_bytes(tmp_path, PlannedRun(key, LONG[key], 60), sites)
-
-
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("key", CARDS)
-def test_with_every_method(key: str, model: str, tmp_path: Path) -> None:
-    options = {"epochs": "2"} if "epochs" in CARDS[key].option_types else {}
-    train_over_bytes(tmp_path, PlannedRun(key, options, 4), "single", MODELS[model])
-
-
-@pytest.mark.parametrize("key", ["fedminmax-fast", "afl-fast", "fedavg-fast"])
-def test_of_a_network_that_starts_from_a_linear_model(key: str, tmp_path: Path) -> None:
-    """Some rounds of second order come before those of the network."""
-    run = PlannedRun(key, {"linear_start": "true"}, 12)
-    train_over_bytes(tmp_path, run, "mixed", ModelSection("mlp", (8, 9), "cross_entropy"))
