@@ -28,6 +28,8 @@ CONVEX_LOSSES = ("cross_entropy", "squared_error")
 # Of the linear model that a network starts from. Columns are about 1 in size, and some rows are set
 # aside: with 100 columns and 2,000 rows this is as good as 1e-4 and a tenth more rows.
 RIDGE_OF_START = 0.02
+# Of matrices that are transposed.
+TILE = 128
 
 
 @dataclass(frozen=True)
@@ -131,10 +133,12 @@ class LinearStructure:
         columns, groups = self.columns, len(packed)
         blocks = packed.new_zeros(groups, self.blocks, columns, columns)
         blocks.masked_scatter_(torch.ones(columns, columns, dtype=torch.bool).tril(), packed)
-        blocks += blocks.tril(-1).transpose(2, 3)
+        _mirror_lower(blocks)
         sides = self._sides()
         # A block's class pair has one direction in phi; its curvature is that direction's.
         outer = torch.einsum("bi,bj->bij", sides, sides)
+        if self.blocks == 1:
+            return blocks.mul_(outer)[:, 0]
         full = torch.einsum("bij,abxy->aixjy", outer, blocks)
         return full.reshape(groups, self.free_numbers, self.free_numbers)
 
@@ -144,6 +148,15 @@ class LinearStructure:
             return torch.ones(1, 1, dtype=torch.float64)
         first, second = torch.triu_indices(self.outputs, self.outputs, 1)
         return self.basis[first] - self.basis[second]
+
+
+def _mirror_lower(matrices: Tensor) -> None:
+    """Make triangular matrices symmetric, in tiles, as a transpose of all of them misses caches."""
+    for start in range(0, matrices.shape[-1], TILE):
+        here, after = slice(start, start + TILE), slice(start + TILE, None)
+        own = matrices[..., here, here]
+        own += own.tril(-1).mT
+        matrices[..., here, after] = matrices[..., after, here].mT
 
 
 def linear_structure_of(task: Task) -> LinearStructure | None:

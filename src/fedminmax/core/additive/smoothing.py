@@ -209,8 +209,10 @@ def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
     factor = _factor(fit, sums)
     variance, theta = torch.cholesky_inverse(factor), _minimum(sums, factor)
     scale = _dispersion(fit, sums, theta, variance)
-    # S times the effects, and times V; a column of ``members`` has a 1 for each effect of a block.
-    bent, rough = theta.clone(), variance.clone()
+    # S times the effects, the diagonal of S V, and the products of S V with its transpose; a column
+    # of ``members`` has a 1 for each effect of a block.
+    bent, spread, products = theta.clone(), variance.diagonal().clone(), variance.square()
+    curves: list[tuple[slice, Tensor]] = []
     members = torch.zeros(len(theta), len(fit.blocks), dtype=torch.float64)
     for start in range(0, len(theta), fit.structure.columns):
         for number, (block, _, span) in enumerate(_smoothed_blocks(fit)):
@@ -218,12 +220,19 @@ def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
             members[own, number] = 1.0
             if block.ordered:
                 bent[own] = roughness(block) @ theta[own]
-                rough[own] = roughness(block) @ variance[own]
+                rough = roughness(block) @ variance[own]
+                spread[own] = rough[:, own].diagonal()
+                products[own] = rough * variance[own]
+                products[:, own] = products[own].T
+                curves.append((own, rough))
+    for own, rough in curves:
+        for other, also in curves:
+            products[own, other] = rough[:, other] * also[:, own].T
     before, outputs = fit.smoothing, len(theta) // fit.structure.columns
     ranks = outputs * torch.tensor([float(block.own.rank) for block in fit.blocks]).double()
     caution = _caution(fit)
     cautions = torch.tensor([caution if block.ordered else 1.0 for block in fit.blocks]).double()
-    traces = members.T @ rough.diagonal()
+    traces = members.T @ spread
     freedom = (ranks / before - traces).clamp(min=1e-12)
     squares = (members.T @ (bent * theta)).clamp(min=1e-100)
     steps = (cautions * scale * freedom / squares).log().clamp(-LARGEST_STEP, LARGEST_STEP)
@@ -232,7 +241,7 @@ def _updated(fit: SmoothFit, sums: MeanSums) -> SmoothFit:
     steps = torch.where(gone, steps.clamp(max=0.0), steps)
     # How the steps change with smoothing, less the diagonal, in coordinates that make it symmetric.
     by_block = bent[:, None] * members
-    slopes = members.T @ (rough * rough.T) @ members / (freedom[:, None] * freedom).sqrt()
+    slopes = members.T @ products @ members / (freedom[:, None] * freedom).sqrt()
     slopes += 2.0 * by_block.T @ variance @ by_block / (squares[:, None] * squares).sqrt()
     slopes *= (before[:, None] * before).sqrt()
     falls = (1.0 + traces / freedom).diag() - slopes

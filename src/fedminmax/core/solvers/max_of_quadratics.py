@@ -114,7 +114,9 @@ def in_few_directions(functions: Quadratics, damping: Tensor) -> tuple[Quadratic
     of K^-1 G'. So one factorisation L L' = K serves all mixtures: with L^-1 G' = Q R, a step is
     L^-T Q y, the slopes in y are the columns of R, and the curvature is 1.
     """
-    factor = factorised(functions.curvatures[0] + damping.diag())
+    curvature = functions.curvatures[0].clone()
+    curvature.diagonal().add_(damping)
+    factor = factorised(curvature)
     towards = torch.linalg.solve_triangular(factor, functions.slopes.T, upper=False)
     basis, slopes = torch.linalg.qr(towards)
     step = torch.linalg.solve_triangular(factor.T, basis, upper=True)

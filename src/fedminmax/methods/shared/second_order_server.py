@@ -121,6 +121,11 @@ def _after_round(
     if first:
         return _after_first_round(state, now, min_weight)
     gain = (before - now) / max(state.promised, 1e-300) if was_exact else MIN_SHARE
+    # For squared error the next candidate is the answer, and is not known yet.
+    halfway = state.is_halfway and not state.structure.is_quadratic
+    proved = state.certificate if halfway else None
+    if proved is not None and proved.gap <= NEAR * state.allowed.tolerance:
+        return _look_ahead(begun(state, state.risks, min_weight), gain, min_weight)
     return _look_ahead(state, gain, min_weight)
 
 

@@ -71,17 +71,17 @@ def mixed(state: SecondOrderState, game: FixedShares, own: Quadratics) -> Quadra
 
 def step_ahead(state: SecondOrderState, damping: float, min_weight: float) -> Ahead:
     """Choose a step in a trust region of this damping, or a smaller one."""
-    structure = state.structure
-    own = centred(structure, quadratics(state), state.centre)
+    structure, floor = state.structure, state.fixed.floor(min_weight)
+    first = _first_game(state, floor)
+    own = centred(structure, _bent(state, first.share), state.centre)
     diagonals = own.curvatures.diagonal(dim1=1, dim2=2)
     scale = torch.maximum(state.scale, (state.weights[:, None] * diagonals).sum(dim=0))
     least = MIN_CURVATURE * _positive(diagonals.amax(dim=0))
-    floor = state.fixed.floor(min_weight)
     lower = state.allowed.lower if state.allowed.is_sought else state.lower
     least_value = max(lower, 0.0) if state.is_exact else 0.0
     while True:
         damped = least if structure.is_quadratic else damping * scale + least
-        found, functions = _found(state, own, damped, floor)
+        found, functions = _found(state, own, first, damped, floor)
         if structure.is_quadratic or found.value >= least_value or damping >= MAX_DAMPING:
             break
         # No model is that good: the prediction is beyond the range of the quadratics.
@@ -101,36 +101,58 @@ def step_ahead(state: SecondOrderState, damping: float, min_weight: float) -> Ah
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """The game to begin with, the adversary's weights in it, and the mixture of curvatures."""
+
+    game: FixedShares
+    weights: Tensor
+    share: float
+
+
+def _first_game(state: SecondOrderState, floor: float) -> _Start:
+    game = state.fixed
+    if not state.allowed.is_sought:
+        return _Start(game, game.chosen(state.weights), 0.0)
+    game = replace(game, keep_share=state.allowed.keep_share)
+    start = project_on_simplex(game.chosen(state.weights), floor=floor)
+    return _Start(game, start, _natural_share(state, game.weights(start)))
+
+
+def _bent(state: SecondOrderState, share: float) -> Quadratics:
+    """Return the players' quadratics with this mixture of the two curvatures that are known."""
+    if not share:
+        return quadratics(state)
+    packed = torch.lerp(state.curvature, state.natural_curvature, share)
+    return quadratics(replace(state, curvature=packed))
+
+
 def _found(
-    state: SecondOrderState, own: Quadratics, damping: Tensor, floor: float
+    state: SecondOrderState, own: Quadratics, first: _Start, damping: Tensor, floor: float
 ) -> tuple["_Found", Quadratics]:
     """Return the lowest point of the game that is to be played, and the players' functions in it.
 
     In the second phase it is the game whose highest risk is the limit there.
     """
-    game = state.fixed
-    if not state.allowed.is_sought:
-        return _solved(state, own, damping, floor, game, game.chosen(state.weights)), own
-    game = replace(game, keep_share=state.allowed.keep_share)
-    start = project_on_simplex(game.chosen(state.weights), floor=floor)
-    if not state.structure.coded:
-        return _solved(state, own, damping, floor, game, start), own
-    share, turns = _natural_share(state, game.weights(start)), 0
-    while True:
-        packed = torch.lerp(state.curvature, state.natural_curvature, share)
-        bent = quadratics(replace(state, curvature=packed))
-        found = _solved(state, bent, damping, floor, game, start)
-        game, start, turns = found.game, found.point.weights, turns + 1
-        before, share = share, _natural_share(state, game.weights(start))
-        if abs(share - before) <= SAME_SHARE or turns == MAX_TURNS:
-            return found, bent
+    found = _solved(state, own, damping, floor, first.game, first.weights)
+    share, turns = first.share, 1
+    while turns < MAX_TURNS and state.allowed.is_sought:
+        wanted = _natural_share(state, found.game.weights(found.point.weights))
+        if abs(wanted - share) <= SAME_SHARE:
+            break
+        share, turns, own = wanted, turns + 1, _bent(state, wanted)
+        found = _solved(state, own, damping, floor, found.game, found.point.weights)
+    return found, own
 
 
 def _natural_share(state: SecondOrderState, weights: Tensor) -> float:
     """Return which mixture of the two curvatures that are known is nearest to that of weights.
 
-    They are the curvature of the last weights (0) and that of the natural shares (1).
+    They are the curvature of the last weights (0) and that of the natural shares (1), where all
+    players have one curvature.
     """
+    if not state.structure.coded:
+        return 0.0
     away = state.fixed.shares - state.curved
     share = float((weights - state.curved) @ away) / max(float(away @ away), 1e-300)
     return min(max(share, 0.0), 1.0)
