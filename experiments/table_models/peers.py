@@ -70,7 +70,7 @@ def lightgbm_trees(trees: int | None) -> Peer:
 
     def fit(problem: Problem, train: Positions, test: Positions, seed: int) -> Numbers:
         x, y = codes(problem), problem.target
-        settings = {"random_state": seed, "verbose": -1, "n_jobs": THREADS}
+        settings: dict[str, Any] = {"random_state": seed, "verbose": -1, "n_jobs": THREADS}
         kind = lightgbm.LGBMClassifier if problem.classifies else lightgbm.LGBMRegressor
         categories = {"categorical_feature": category_positions(problem)}
         if trees is not None or len(train) < LEAST_TO_STOP_EARLY:
