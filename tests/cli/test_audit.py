@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import fairlearn.metrics
 import numpy as np
 import onnx
 import pandas as pd
@@ -15,8 +16,9 @@ from onnx import TensorProto, helper
 from skl2onnx import to_onnx
 from skl2onnx.common.data_types import FloatTensorType
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.metrics import brier_score_loss
+from sklearn.metrics import brier_score_loss, roc_auc_score
 
+from fedminmax.metrics.intervals import MIN_ROWS
 from tests.cli.command import complaint, fedminmax
 from tests.cli.hospitals import HOSPITALS, write_config, write_hospitals
 
@@ -87,6 +89,35 @@ def test_every_form_of_a_model_has_the_scores_of_scikit_learn(
         assert values(found, "risk")[place] == pytest.approx(brier, abs=10.0**-digits)
         right = ((own["score"].to_numpy() > 0.5) == ill).mean()
         assert values(found, "accuracy")[place] == pytest.approx(right)
+        area = roc_auc_score(ill, own["score"].to_numpy())
+        assert values(found, "auroc")[place] == pytest.approx(area, abs=1e-3)
+
+
+def test_differences_and_ratios_are_fairlearns_overall_and_at_each_site(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    tables = {}
+    for file in FILES:
+        table = pl.concat([pl.read_csv(hospitals / file)] * 9)
+        table.write_csv(tmp_path / file)
+        tables[file.removesuffix(".csv")] = table
+    words = (*FILES, *ILL, "--predictions", "score")
+    found = audited(tmp_path, str(tmp_path / "run"), *words)["results"]
+    measured = {site: found["site_parity"].get(site) for site in tables}
+    for own, table in (
+        (found["test"]["parity"], pl.concat(tables.values())),
+        *((measured[site], table) for site, table in tables.items()),
+    ):
+        ill, chosen = (table["ill"] == "yes").to_numpy(), (table["score"] > 0.5).to_numpy()
+        few = int(table.group_by("sex", "ill").len()["len"].to_numpy().min())
+        for measure, oracle in (
+            ("demographic_parity", fairlearn.metrics.demographic_parity_difference),
+            ("equalized_odds", fairlearn.metrics.equalized_odds_difference),
+        ):
+            if few >= MIN_ROWS:
+                expected = oracle(ill, chosen, sensitive_features=table["sex"].to_numpy())
+                assert own[measure]["difference"]["value"] == pytest.approx(expected, abs=1e-12)
+    assert all(measured.values())
 
 
 def test_our_own_export_is_measured_as_evaluate_does(hospitals: Path, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from fedminmax.findings.changes import change_between, changes_of
-from fedminmax.findings.records import Change, Interval
+from fedminmax.findings.records import Interval
+from fedminmax.findings.verdict_records import Change
 from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.read_run import Run, read_run
 from tests.complaints import complaint_of

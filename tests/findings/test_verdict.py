@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from fedminmax.findings.findings import Findings
-from fedminmax.findings.records import Results, VerdictOfRun
+from fedminmax.findings.records import Results
 from fedminmax.findings.tables import Table, mistakes_tables, risk_table
 from fedminmax.findings.text import TOO_FEW
 from fedminmax.findings.verdict import judge
+from fedminmax.findings.verdict_records import VerdictOfRun
 from fedminmax.report.read_run import read_run
 from tests.runs.run_folders import CONVERGED, FALLING, interval, metric, results, write_run
 

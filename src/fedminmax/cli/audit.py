@@ -145,7 +145,7 @@ def print_audit(folder: Path, found: "Audit") -> None:
     """Print the metrics by group and, with a second model, the verdict."""
     from fedminmax.cli.terminal import print_table, wide_console
     from fedminmax.findings.findings import findings
-    from fedminmax.findings.tables import Table, metrics_table, mistakes_tables
+    from fedminmax.findings.tables import Table, metrics_table, mistakes_tables, parity_table
     from fedminmax.runs.folder import RESULTS_FILE
 
     console = wide_console()
@@ -156,7 +156,8 @@ def print_audit(folder: Path, found: "Audit") -> None:
         if others
         else [metrics_table(model, model.test, f"{model.method.name} by group")]
     )
-    for table in tables:
+    between = parity_table(model, model.test)
+    for table in (*tables, *([] if between is None else [between])):
         print_table(console, table.caption, table.headers, table.lines)
     if not others:
         console.print("A star marks the worst group.")

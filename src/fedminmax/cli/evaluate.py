@@ -70,7 +70,7 @@ def print_evaluated(
     """Print every metric by group, and what to know before reading it."""
     from fedminmax.cli.terminal import print_table, wide_console
     from fedminmax.core.text import counted
-    from fedminmax.findings.tables import metrics_table
+    from fedminmax.findings.tables import metrics_table, parity_table
     from fedminmax.findings.training import convergence_of
     from fedminmax.findings.verdict import small_groups_text
 
@@ -79,6 +79,9 @@ def print_evaluated(
     print_table(console, table.caption, table.headers, table.lines)
     if any(metric.worst_group is not None for metric in test.metrics.values()):
         console.print("A star marks the worst group.")
+    between = parity_table(results, test, sites=test is results.test)
+    if between is not None:
+        print_table(console, between.caption, between.headers, between.lines)
     if not results.converged:
         console.print(convergence_of(results))
     small = small_groups_text(results.groups, test)

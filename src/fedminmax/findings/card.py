@@ -15,7 +15,7 @@ from fedminmax.findings import text
 from fedminmax.findings.findings import findings
 from fedminmax.findings.privacy import what_the_server_sees
 from fedminmax.findings.records import Measured, Results
-from fedminmax.findings.tables import DIFFERENCE, metrics_table, mistakes_tables
+from fedminmax.findings.tables import DIFFERENCE, metrics_table, mistakes_tables, parity_table
 from fedminmax.findings.verdict import RULE
 from fedminmax.methods.card import MethodCard
 from fedminmax.metrics.intervals import MIN_ROWS
@@ -97,8 +97,8 @@ def _groups(results: Results, census: CensusFile) -> str:
 
 
 def _metrics(results: Results, test: Measured) -> str:
-    table = metrics_table(results, test, "")
-    return markdown_table(table.headers, table.lines)
+    tables = [metrics_table(results, test, ""), parity_table(results, test)]
+    return "\n\n".join(markdown_table(own.headers, own.lines) for own in tables if own)
 
 
 def _changes(results: Results) -> list[tuple[str, str]]:

@@ -6,7 +6,8 @@ from the intervals of its two ends, as if these were independent. Models measure
 records mostly err alike, so the true interval is narrower: what is called a clear change is one.
 """
 
-from fedminmax.findings.records import RISK, Change, Interval, Results
+from fedminmax.findings.records import RISK, Interval, Results
+from fedminmax.findings.verdict_records import Change
 from fedminmax.metrics.intervals import Estimate, difference, has_worst
 
 EVERYONE = "all records"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fedminmax.findings.privacy import privacy_lines
-from fedminmax.findings.records import Results, VerdictOfRun
+from fedminmax.findings.records import Results
 from fedminmax.findings.text import capitalised
 from fedminmax.findings.training import (
     certificate_text,
@@ -14,6 +14,7 @@ from fedminmax.findings.training import (
     weights_text,
 )
 from fedminmax.findings.verdict import Fact, facts_of, merged_groups_text, small_groups_text
+from fedminmax.findings.verdict_records import VerdictOfRun
 
 
 @dataclass(frozen=True)

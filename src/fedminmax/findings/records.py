@@ -13,6 +13,7 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence
 from fedminmax.data.tables.census import Count
 from fedminmax.data.tables.plain_fit import Departure
+from fedminmax.findings.verdict_records import VerdictOfRun
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS
 
 # The metric that training minimises: Brier score, or squared error.
@@ -66,8 +67,18 @@ class Metric(BaseModel, frozen=True):
     worst: Interval | None
 
 
+class Parity(BaseModel, frozen=True):
+    """The difference and the ratio of a rate between groups; see ``metrics.parity``."""
+
+    difference: Interval
+    ratio: Interval
+    highest: str | None
+    lowest: str | None
+    left_out: tuple[str, ...] = ()
+
+
 class Measured(BaseModel, frozen=True):
-    """All metrics on the test rows.
+    """All metrics on the test rows, and differences and ratios of rates between groups.
 
     Groups with fewer than ``min_rows`` rows count neither as worst group nor in the difference.
     """
@@ -76,6 +87,7 @@ class Measured(BaseModel, frozen=True):
     confidence: Confidence = CONFIDENCE
     min_rows: Count
     metrics: dict[str, Metric]
+    parity: dict[str, Parity] = {}
 
     def small_groups(self, groups: Sequence[str]) -> dict[str, int]:
         """Return the groups with too few rows to be compared, and their test rows."""
@@ -148,59 +160,6 @@ class ChangeOfRun(BaseModel, frozen=True):
     def risk(self) -> ChangeOfMetric:
         """The change in the metric that training minimises."""
         return self.metrics[RISK]
-
-
-class Change(BaseModel, frozen=True):
-    """A value of a group, or of all rows, before and after; ``value`` is after minus before.
-
-    ``kind`` is what was measured, such as "missed"; ``rows`` are those that it is about.
-    """
-
-    group: str
-    kind: str
-    rows: Count
-    before: float
-    after: float
-    value: float
-    low: float
-    high: float
-    small: bool = False
-
-    @property
-    def has_enough_rows(self) -> bool:
-        """Whether there are enough test and training rows to compare."""
-        return self.rows >= MIN_ROWS and not self.small
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval excludes 0, with enough rows."""
-        return self.has_enough_rows and (self.low > 0 or self.high < 0)
-
-
-class VerdictOfRun(BaseModel, frozen=True):
-    """What became of the worst-off group and of everybody else; see ``findings.verdict``.
-
-    ``worst_group`` is the change of the group that was worst off with the baseline, if one can be
-    named; ``harms`` are all clear changes for the worse, the largest first. Rates are about the
-    class ``positive``.
-    """
-
-    verdict: Literal[
-        "helped",
-        "helped, at a price",
-        "no clear change",
-        "no benefit: keep the standard model",
-        "not finished",
-    ]
-    reason: str
-    positive: str | None = None
-    worst_group: Change | None = None
-    harms: tuple[Change, ...] = ()
-
-    @property
-    def largest_harm(self) -> Change | None:
-        """The largest clear change for the worse."""
-        return self.harms[0] if self.harms else None
 
 
 def _not_negative(proof: Certificate) -> Certificate:
@@ -315,7 +274,8 @@ class Results(BaseModel, frozen=True):
     one group. ``gap_left`` is the share of the worst training risk that was left to gain, if the
     method knows it; ``proof`` proves it. A baseline has no ``verdict``. Where sums were masked,
     ``secure_aggregation`` is over how many sites totals were, at least. ``departures`` of groups
-    are known of an additive model whose records were in one process.
+    are known of an additive model whose records were in one process. ``site_parity`` is that of
+    each site's test records, where their sums are known by site.
     """
 
     format: Literal[1]
@@ -349,6 +309,7 @@ class Results(BaseModel, frozen=True):
     cost: CostOfRun | None = None
     privacy: PrivacyOfRun | None = None
     departures: tuple[Departure, ...] | None = None
+    site_parity: dict[str, dict[str, Parity]] | None = None
     boundary: BoundaryOfRun | None = None
 
     @model_validator(mode="after")

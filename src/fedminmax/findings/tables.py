@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fedminmax.core.text import listed
 from fedminmax.findings.changes import EVERYONE, changes_of
-from fedminmax.findings.records import Change, Measured, Metric, Results
+from fedminmax.findings.records import Measured, Metric, Results
 from fedminmax.findings.text import (
     NOTHING,
     TOO_FEW,
@@ -25,6 +26,7 @@ from fedminmax.findings.verdict import (
     measure_of,
     mistakes_of,
 )
+from fedminmax.findings.verdict_records import Change
 
 DIFFERENCE = "highest minus lowest group"
 
@@ -153,6 +155,40 @@ def metrics_table(
         f"{title} ({interval_name(test)})",
         ("group", "records", *(metric_name(name, results) for name in shown)),
         tuple(lines[place] for place in small_last(results, test, lines)),
+    )
+
+
+def parity_table(results: Results, test: Measured, *, sites: bool = True) -> Table | None:
+    """Return differences and ratios of rates between groups, over all records and by site.
+
+    None if there are none, or no two groups to compare.
+    """
+    measured = [(EVERYONE, name, own) for name, own in test.parity.items()]
+    if sites:
+        measured += [
+            (site, name, own)
+            for site, measures in (results.site_parity or {}).items()
+            for name, own in measures.items()
+        ]
+    lines = [
+        (
+            name.replace("_", " "),
+            of,
+            estimate(own.difference, 3),
+            estimate(own.ratio, 3),
+            own.lowest or NOTHING,
+            own.highest or NOTHING,
+            listed(own.left_out) if own.left_out else NOTHING,
+        )
+        for of, name, own in measured
+        if own.highest is not None
+    ]
+    if not lines:
+        return None
+    return Table(
+        f"Rates of “{results.classes[1]}” between groups ({interval_name(test)})",
+        ("measure", "records", "difference", "ratio", "lowest", "highest", "left out: too few"),
+        tuple(lines),
     )
 
 

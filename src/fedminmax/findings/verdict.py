@@ -17,7 +17,7 @@ from typing import Final
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted, listed
 from fedminmax.findings.changes import EVERYONE, changes_of, worst_of
-from fedminmax.findings.records import RISK, Change, Interval, Measured, Results, VerdictOfRun
+from fedminmax.findings.records import RISK, Interval, Measured, Results
 from fedminmax.findings.text import (
     NOTHING,
     TOO_FEW,
@@ -29,6 +29,7 @@ from fedminmax.findings.text import (
     risk_name,
     signed,
 )
+from fedminmax.findings.verdict_records import Change, VerdictOfRun
 from fedminmax.metrics.intervals import MIN_ROWS, has_worst
 from fedminmax.metrics.row_scores import FALSE_ALARMS, MISSED
 

@@ -39,6 +39,7 @@ from fedminmax.metrics.intervals import (
     lowest_mean,
     mean_interval,
 )
+from fedminmax.metrics.parity import ParityMeasure, parity_measures
 from fedminmax.metrics.row_scores import (
     RowScore,
     positive_scores,
@@ -105,11 +106,15 @@ class MetricByGroup:
 
 @dataclass(frozen=True)
 class GroupMetrics:
-    """All metrics by name, the rows of each group, and the confidence of the intervals."""
+    """All metrics by name, the rows of each group, and the confidence of the intervals.
+
+    ``parity`` are differences and ratios of rates between groups, of a positive class.
+    """
 
     counts: dict[str, int]
     metrics: dict[str, MetricByGroup]
     confidence: float
+    parity: dict[str, ParityMeasure]
 
 
 def metric_by_group(
@@ -238,10 +243,8 @@ def measure_scores(
     if rows == 0:
         raise InputError("there are no rows; give at least one")
     groups = group_rows(sensitive_features, rows)
-    metrics = {
-        name: metric_by_group(name, _scored(score, groups), confidence, small)
-        for name, score in scores.items()
-    }
+    scored = {name: _scored(score, groups) for name, score in scores.items()}
+    metrics = {name: metric_by_group(name, own, confidence, small) for name, own in scored.items()}
     known = positive_scores(scores)
     if known is not None:
         own, positive = known
@@ -251,7 +254,7 @@ def measure_scores(
         }
         metrics[AUROC] = auroc_by_group(curves, exact_curve(own, positive), confidence, small)
     counts = dict(zip(groups.names, groups.counts.tolist(), strict=True))
-    return GroupMetrics(counts, metrics, confidence)
+    return GroupMetrics(counts, metrics, confidence, parity_measures(scored, confidence, small))
 
 
 def _scored(score: RowScore, groups: RowGroups) -> dict[str, Scored]:

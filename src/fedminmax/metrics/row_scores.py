@@ -25,7 +25,7 @@ Column = NDArray[np.float64]
 RISKS = ("brier_risk", "squared_error")
 # Kinds of mistakes of two classes, among the rows that are of the positive class or not.
 MISSED, FALSE_ALARMS = "false_negative_rate", "false_positive_rate"
-CALIBRATION = "calibration"
+CALIBRATION, SELECTED = "calibration", "selection_rate"
 # Metrics whose change from a baseline is measured row by row.
 PAIRED = (*RISKS, "accuracy", "absolute_error", MISSED, FALSE_ALARMS)
 

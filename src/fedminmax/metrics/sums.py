@@ -31,10 +31,13 @@ from fedminmax.data.tables.groups import merged_key
 from fedminmax.metrics.auroc import counts_length, counts_of, counts_of_models, curve_of
 from fedminmax.metrics.by_group import AUROC, GroupMetrics, auroc_by_group, metric_by_group
 from fedminmax.metrics.intervals import CONFIDENCE, Scored
+from fedminmax.metrics.parity import ParityMeasure, parity_measures
 from fedminmax.metrics.row_scores import (
     CALIBRATION,
+    FALSE_ALARMS,
     MISSED,
     PAIRED,
+    SELECTED,
     RowScore,
     score_classes,
     score_quantities,
@@ -153,11 +156,11 @@ def metrics_from_sums(
     """
     present = sums.counts.nonzero().flatten().tolist()
     squares = sums.products.diagonal(dim1=1, dim2=2)
-    metrics = {}
+    scored, numbers = {}, [str(own) for own in small]
     for name in names:
         above = _column(names, model, name)
         below = above + len(names)
-        groups = {
+        scored[name] = {
             str(group): Scored.of_sums(
                 max(0, round(float(sums.totals[group, below]))),
                 float(sums.totals[group, above]),
@@ -165,14 +168,33 @@ def metrics_from_sums(
             )
             for group in present
         }
-        metrics[name] = metric_by_group(name, groups, CONFIDENCE, [str(own) for own in small])
+    metrics = {
+        name: metric_by_group(name, own, CONFIDENCE, numbers) for name, own in scored.items()
+    }
     if sums.curves.shape[1]:
         curves = {str(group): curve_of(sums.curves[group].numpy(), model) for group in present}
         everyone = curve_of(sums.curves.sum(dim=0).numpy(), model)
-        numbers = [str(own) for own in small]
         metrics[AUROC] = auroc_by_group(curves, everyone, CONFIDENCE, numbers)
     counts = {str(group): int(sums.counts[group]) for group in present}
-    return GroupMetrics(counts, metrics, CONFIDENCE)
+    return GroupMetrics(counts, metrics, CONFIDENCE, parity_measures(scored, CONFIDENCE, numbers))
+
+
+def parity_from_totals(
+    names: Sequence[str], totals: Tensor, small: Collection[int] = ()
+) -> dict[str, ParityMeasure]:
+    """Return the first model's differences and ratios from totals of its scores by group."""
+    scored: dict[str, dict[str, Scored]] = {}
+    for name in {SELECTED, MISSED, FALSE_ALARMS} & {*names}:
+        place = names.index(name)
+        scored[name] = {
+            # A record's score is 0 or 1, and so is its square.
+            str(group): Scored.of_sums(round(rows), chosen, chosen)
+            for group, (chosen, rows, all_rows) in enumerate(
+                totals[:, [place, place + len(names), len(names)]].tolist()
+            )
+            if all_rows
+        }
+    return parity_measures(scored, CONFIDENCE, [str(own) for own in small])
 
 
 def paired_sums_of(names: Sequence[str], sums: ScoreSums) -> dict[str, ScoreSums]:
@@ -227,6 +249,15 @@ def sum_by_group(scores: Tensor, group: Tensor, merged: Tensor, encoding: Encodi
     lines = torch.where(merged >= 0, groups + merged, group)
     names = metric_names(encoding)
     return sum_scores(scores, lines, groups + len(encoding.merged_groups), names)
+
+
+def within_groups(totals: Tensor, encoding: Encoding) -> Tensor:
+    """Return totals by group from those by line: merged groups are within theirs."""
+    groups = len(encoding.groups)
+    first = totals[:groups].clone()
+    if encoding.merged_groups:
+        first[encoding.groups.index(merged_key(encoding.schema))] += totals[groups:].sum(dim=0)
+    return first
 
 
 def by_group(sums: ScoreSums, encoding: Encoding) -> tuple[ScoreSums, ScoreSums]:

@@ -33,7 +33,7 @@ from fedminmax.findings.advice import (
 )
 from fedminmax.findings.findings import Findings
 from fedminmax.findings.records import RISK, Results
-from fedminmax.findings.tables import Table, metrics_table, mistakes_tables
+from fedminmax.findings.tables import Table, metrics_table, mistakes_tables, parity_table
 from fedminmax.findings.text import (
     LOSS_NAMES,
     MEANINGS,
@@ -289,10 +289,14 @@ def measures_tables(results: Results) -> list[Table]:
     name = results.method.name
     tables = _measures(results, name)
     if results.personal and results.personal.metrics:
-        own = results.model_copy(update={"test": results.personal})
+        own = results.model_copy(update={"test": results.personal, "site_parity": None})
         tables += _measures(own, f"{name}, personal models, each on the test records of its site")
     if results.merged and results.merged.test.metrics:
-        merged = {"groups": results.merged.groups, "test": results.merged.test}
+        merged = {
+            "groups": results.merged.groups,
+            "test": results.merged.test,
+            "site_parity": None,
+        }
         own = results.model_copy(update=merged)
         tables += _measures(own, f"{name}, each of the {MERGED_NAME}")
     return tables
@@ -305,11 +309,13 @@ def _measures(results: Results, label: str) -> list[Table]:
     parts = {f"{label}: errors by group": first, f"{label}: other measures by group": others}
     if len(first) + len(others) <= MAX_COLUMNS:
         parts = {f"{label}: every measure by group": [*first, *others]}
-    return [
+    tables = [
         metrics_table(results, results.test, title, names)
         for title, names in parts.items()
         if names
     ]
+    between = parity_table(results, results.test)
+    return tables if between is None else [*tables, between]
 
 
 def counts_tables(census: CensusFile) -> list[Table]:

@@ -5,10 +5,11 @@ and of its baseline, their rounds, and the sums of their scores on test rows. Al
 and changes are functions of these sums (``metrics.sums``).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from statistics import median_high
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -25,29 +26,23 @@ from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, ValidationRisk
 from fedminmax.data.tables.census import FORMAT, CensusFile
 from fedminmax.data.tables.encode import blank_row
-from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.plain_fit import Departure
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
 from fedminmax.findings import records
 from fedminmax.findings.card import render_card
 from fedminmax.findings.verdict import judge
 from fedminmax.methods.shared.frontier_server import FoundPoints, ProvedBoundary
-from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup
-from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS, NO_ESTIMATE, Estimate
-from fedminmax.metrics.paired_change import PairedChange, paired_changes
-from fedminmax.metrics.row_scores import RISKS
 from fedminmax.metrics.sums import (
     ScoreSums,
     by_group,
-    metric_names,
-    metrics_from_sums,
-    paired_sums_of,
 )
 from fedminmax.runs.folder import BASELINE_FOLDER, CARD_FILE, CENSUS_FILE, write_results
+from fedminmax.runs.measured import change_from, measured, site_parity
 from fedminmax.runs.plan import TableRun
 from fedminmax.training.round_record import RoundRecord
 
 # Whose validation risk it is, if it is no group's.
+NO_SITES: Mapping[str, Tensor] = MappingProxyType({})
 OTHERS = {SMALL_GROUPS: None, ALL_ROWS: "all rows", ONE_SITE: "worst site"}
 
 
@@ -104,6 +99,7 @@ def assemble(
     *,
     privacy: records.PrivacyOfRun | None = None,
     secure_aggregation: int | None = None,
+    by_site: Mapping[str, Tensor] = NO_SITES,
 ) -> list[records.Results]:
     """Return each run's results, the first with its change from the second.
 
@@ -114,6 +110,7 @@ def assemble(
         census: rows by site and group.
         privacy: what is guaranteed of rows, if anything.
         secure_aggregation: over how many sites totals were, at least, where sums were masked.
+        by_site: the totals of scores by line at each site, where they are known.
     """
     results: list[records.Results] = []
     # The baseline comes first: the method's results name it.
@@ -142,6 +139,7 @@ def assemble(
             "reach": None if secure_aggregation else _reach(run.rounds, census),
             "privacy": privacy,
             "departures": run.departures,
+            "site_parity": site_parity({} if privacy or number else by_site, saved.encoding),
             "boundary": _boundary(run, census),
         }
         # Sections that a run does not have are not in its file, so they are not set.
@@ -219,102 +217,6 @@ def validation_of(
 
     return records.ValidationOfRun(
         rows=tuple(rows), chosen=converted(chosen), last=converted(latest), patience=patience
-    )
-
-
-def measured(
-    sums: ScoreSums,
-    encoding: Encoding,
-    groups: Sequence[str],
-    small: Collection[int],
-    model: int = 0,
-) -> records.Measured:
-    """Return one model's metrics from sums of scores; ``small`` groups were not trained for."""
-    if not bool(sums.counts.any()):
-        return records.NOT_MEASURED
-    metrics = metrics_from_sums(metric_names(encoding), sums, model, small)
-    return records.Measured(
-        rows=sum(metrics.counts.values()),
-        confidence=metrics.confidence,
-        min_rows=MIN_ROWS,
-        metrics={
-            records.RISK if name in RISKS else name: _metric(metric, metrics, groups, small)
-            for name, metric in metrics.metrics.items()
-        },
-    )
-
-
-def _metric(
-    metric: MetricByGroup, metrics: GroupMetrics, groups: Sequence[str], small: Collection[int]
-) -> records.Metric:
-    return records.Metric(
-        overall=interval_of(metric.overall),
-        by_group=tuple(
-            interval_of(
-                metric.by_group.get(str(number), NO_ESTIMATE),
-                metrics.counts.get(str(number), 0),
-                small=number in small,
-            )
-            for number in range(len(groups))
-        ),
-        worst_group=None if metric.worst_group is None else groups[int(metric.worst_group)],
-        difference=interval_of(metric.difference),
-        worst=None if metric.worst is None else interval_of(metric.worst),
-    )
-
-
-def interval_of(
-    estimate: Estimate, rows: int | None = None, *, small: bool = False
-) -> records.Interval:
-    """Return an estimate as a record, for a group with its rows; None for NaN."""
-    interval = records.Interval(value=estimate.value, low=estimate.low, high=estimate.high)
-    of_group = {} if rows is None else {"rows": rows} | ({"small": True} if small else {})
-    return interval.model_copy(update=of_group)
-
-
-def change_from(
-    baseline: records.Results, encoding: Encoding, sums: ScoreSums
-) -> records.ChangeOfRun | None:
-    """Return the change from this baseline, measured row by row on the same test rows."""
-    if not bool(sums.counts.any()):
-        return None
-    small = tuple(map(encoding.groups.index, encoding.small_groups))
-    pairs = paired_sums_of(metric_names(encoding), sums)
-    curves = sums.curves.numpy() if sums.curves.shape[1] else None
-    changes = paired_changes(pairs, BOUNDS, CONFIDENCE, small, curves)
-
-    def of_metric(change: PairedChange) -> records.ChangeOfMetric:
-        return records.ChangeOfMetric(
-            overall=interval_of(change.overall, sum(change.rows)),
-            by_group=tuple(
-                interval_of(estimate, rows, small=number in small)
-                for number, (estimate, rows) in enumerate(
-                    zip(change.by_group, change.rows, strict=True)
-                )
-            ),
-            worst=interval_of(change.worst),
-        )
-
-    return records.ChangeOfRun(
-        baseline=identify(baseline),
-        confidence=CONFIDENCE,
-        comparisons=changes.comparisons,
-        min_rows=MIN_ROWS,
-        metrics={
-            records.RISK if name in RISKS else name: of_metric(change)
-            for name, change in changes.metrics.items()
-        },
-    )
-
-
-def identify(baseline: records.Results) -> records.BaselineOfChange:
-    """Identify a baseline; after more rounds it is a different one."""
-    method = baseline.method
-    return records.BaselineOfChange(
-        key=method.key,
-        name=method.name,
-        rounds=method.rounds,
-        converged=baseline.converged,
     )
 
 

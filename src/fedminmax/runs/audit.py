@@ -6,7 +6,7 @@ its changes record by record are functions of their total. The folder has the fi
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
@@ -36,13 +36,14 @@ from fedminmax.metrics.sums import (
     score_predictions,
     sum_scores,
 )
-from fedminmax.runs.assemble import change_from, measured, today
+from fedminmax.runs.assemble import NO_SITES, today
 from fedminmax.runs.folder import (
     BASELINE_FOLDER,
     CENSUS_FILE,
     CONFIG_FILE,
     write_results,
 )
+from fedminmax.runs.measured import change_from, measured, site_parity
 
 ALL_RECORDS = (
     "Every record of the files is measured. If the model has seen some of them in training, it "
@@ -133,7 +134,10 @@ def audit_files(
     census = _census(scored, encoding)
     total = sum_sites(scored, encoding)
     seconds = time.monotonic() - started
-    results = audit_results([(own.name, own.kind) for own in models], total, encoding, seconds)
+    by_site = {part.site: sum_sites([part], encoding).totals for part in scored}
+    results = audit_results(
+        [(own.name, own.kind) for own in models], total, encoding, seconds, by_site
+    )
     return Audit(results, census, schema=schema)
 
 
@@ -203,11 +207,16 @@ def audit_census(
 
 
 def audit_results(
-    models: Sequence[tuple[str, str]], sums: ScoreSums, encoding: Encoding, seconds: float
+    models: Sequence[tuple[str, str]],
+    sums: ScoreSums,
+    encoding: Encoding,
+    seconds: float,
+    by_site: Mapping[str, Tensor] = NO_SITES,
 ) -> tuple[records.Results, ...]:
     """Return each model's results from sums of scores, the first with its change from the second.
 
-    ``models`` are their names and kinds, in the order of the scores.
+    ``models`` are their names and kinds, in the order of the scores; ``by_site`` has the totals of
+    scores at each site, where they are known.
     """
     classes = encoding.schema.target.classes
     names = encoding.group_names
@@ -236,6 +245,8 @@ def audit_results(
         if change is not None:
             own = own.model_copy(update={"change": change})
             own = own.model_copy(update={"verdict": judge(own)})
+        if number == 0 and (known := site_parity(by_site, encoding)):
+            own = own.model_copy(update={"site_parity": known})
         results.insert(0, own)
     return tuple(results)
 

@@ -38,12 +38,11 @@ from fedminmax.runs.assemble import (
     FinishedRun,
     FoundFrontier,
     assemble,
-    identify,
-    measured,
     validation_of,
     write_run,
 )
 from fedminmax.runs.folder import CONFIG_FILE, claim_run, finished_results
+from fedminmax.runs.measured import identify, measured
 from fedminmax.runs.plan import CHOSEN, TableRun, TableTraining
 from fedminmax.runs.privacy import privacy_of_run
 from fedminmax.training.progress import Progress, answer_of, members_of
@@ -263,9 +262,12 @@ def write_finished(training: TableTraining, runs: Sequence[FinishedRun]) -> None
         scored = [_scores(tables, saved) for saved in found.saved]
     lines = len(encoding.groups) + len(encoding.merged_groups)
     sums = empty_sums(lines, metric_names(encoding), len(scored))
+    by_site: dict[str, Tensor] = {}
     for number, part in enumerate(tables.test):
         scores = torch.cat([own[number] for own in scored], dim=1)
-        sums += sum_by_group(scores, part.examples.group, part.merged, encoding)
+        own_sums = sum_by_group(scores, part.examples.group, part.merged, encoding)
+        by_site[part.owner] = by_site.get(part.owner, 0.0) + own_sums.totals
+        sums += own_sums
     census = census_of(tables)
     if found is not None:
         from fedminmax.runs.frontier import write_frontier
@@ -273,7 +275,7 @@ def write_finished(training: TableTraining, runs: Sequence[FinishedRun]) -> None
         write_frontier(runs[0], found, sums, config, census, unit=encoding.risk_unit)
         return
     privacy = None if config.privacy is None else privacy_of_run(config, training.federation)
-    results = assemble(runs, sums, config, census, privacy=privacy)
+    results = assemble(runs, sums, config, census, privacy=privacy, by_site=by_site)
     write_run(runs[0], results[0], config, census)
     if config.logging.mlflow_uri:
         from fedminmax.exports.mlflow_log import log_model

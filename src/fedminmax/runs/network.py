@@ -98,7 +98,7 @@ def collect_network_run(
     found, unit = runs[0].frontier, agreed.encoding.risk_unit
     results = []
     if found is None:
-        results = assemble(runs, tests.sums, config, census, **protected)
+        results = assemble(runs, tests.sums, config, census, by_site=tests.totals, **protected)
     # The method's run comes last: its results mark the whole folder as finished.
     for number in reversed(range(len(runs))):
         source, target = run_folder(fetched, plan, number), runs[number].table_run.folder
@@ -205,10 +205,14 @@ def _chooses_itself(run: TableRun, task: Task, agreed: Agreed) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ScoredTests:
-    """Sums of all runs' scores on test rows, and these rows by site and by owner of a file."""
+    """Sums of all runs' scores on test rows, and these rows by site and by owner of a file.
+
+    ``totals`` of scores are by site, where they are not masked.
+    """
 
     sums: ScoreSums
     by_site: Tensor
+    totals: dict[str, Tensor]
     of_files: dict[str, tuple[int, ...]]
 
 
@@ -234,7 +238,11 @@ def score_tests(
     of_files = {
         owner: tuple(rows.tolist()) for owner, rows in counts.items() if owner not in plan.senders
     }
-    return ScoredTests(reduce(add, by_owner.values(), measured.sums), by_site, of_files)
+    totals = dict(zip(plan.senders, measured.totals, strict=True)) if len(measured.totals) else {}
+    for owner, sums in by_owner.items():
+        totals[owner] = totals.get(owner, 0.0) + sums.totals
+    everything = reduce(add, by_owner.values(), measured.sums)
+    return ScoredTests(everything, by_site, totals, of_files)
 
 
 def _with_remarks(

@@ -52,11 +52,13 @@ class Measured:
     """Sums of all runs' scores over sites; the scores of run 0 come first.
 
     They are by group and then, by themselves, of the groups that were merged into one of these.
-    ``rows`` counts held-out rows by the plan's sites, in their order, and group.
+    ``rows`` counts held-out rows by the plan's sites, in their order, and group. ``totals`` are the
+    sums of scores of each of these sites; there are none where they are masked.
     """
 
     sums: ScoreSums
     rows: Tensor
+    totals: Tensor
 
 
 def measure(
@@ -70,6 +72,8 @@ def measure(
     lines, scores, _ = score_shape(encoding, len(members))
     silent, most = received.reasons, _max_scores(encoding, scores)
     rows = torch.zeros(len(plan.senders), len(encoding.groups), dtype=torch.int64)
+    masked = plan.secure_aggregation is not None
+    totals = torch.zeros(0 if masked else len(plan.senders), lines, scores, dtype=torch.float64)
     total = empty_sums(lines, metric_names(encoding), len(members))
     for site, sums in received.records.items():
         try:
@@ -82,8 +86,10 @@ def measure(
             silent[site] = str(error)
             continue
         rows[plan.senders.index(site)] = counts
+        if not masked:
+            totals[plan.senders.index(site)] = sums.totals
         total += sums
-    return Measured(total, rows), silent
+    return Measured(total, rows, totals), silent
 
 
 def _check_possible(sums: ScoreSums, site: str) -> None:
@@ -162,10 +168,13 @@ def write_measured(folder: Path, measured: Measured) -> None:
     """Keep what was measured."""
     sums = measured.sums
     vectors = {name: getattr(sums, name) for name in SCORE_SECTIONS}
-    write_tensors(folder / MEASURED_FILE, vectors | {"rows": measured.rows})
+    write_tensors(
+        folder / MEASURED_FILE, vectors | {"rows": measured.rows, "by_site": measured.totals}
+    )
 
 
 def read_measured(folder: Path) -> Measured:
     """Read what was measured."""
-    *sums, rows = read_tensors(folder / MEASURED_FILE, (*SCORE_SECTIONS, "rows"))
-    return Measured(ScoreSums(*sums), rows)
+    names = (*SCORE_SECTIONS, "rows", "by_site")
+    *sums, rows, totals = read_tensors(folder / MEASURED_FILE, names)
+    return Measured(ScoreSums(*sums), rows, totals)
