@@ -2,18 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BASIC := $(VENV)/.basic
 READY := $(VENV)/.ready
 
 .PHONY: demo test test-slow test-lowest check docs tables bench clean
 
-# The paper's first table in small; then census data over 40 sites, from a CSV file to the report.
-ADULT := runs/demo-adult
-demo: $(READY)
-	$(BIN)/python -m experiments.paper synthetic --quick --out runs/demo
-	$(BIN)/python scripts/adult_table.py $(ADULT)/adult.csv
-	$(BIN)/fedminmax init $(ADULT)/adult.csv --site-column site --target income --groups sex,race --out $(ADULT)/adult.toml --force
-	$(BIN)/fedminmax train $(ADULT)/adult.toml --out $(ADULT)/run
-	$(BIN)/fedminmax report $(ADULT)/run --out $(ADULT)/report.html --force
+# A run that helps and one that does not, with their reports: needs the command line and tables alone.
+demo: $(BASIC)
+	$(BIN)/fedminmax demo
 
 # One thread each: threads of several processes would only wait for one another; where a test wants two,
 # they wait asleep. Compiled files are kept even where the environment says no, or every worker rewrites every
@@ -52,7 +48,7 @@ check: $(READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
-# What lists all methods (tables in README.md and docs/methods.md, names in fedminmax.methods), from their cards.
+# What lists all methods (the table in docs/methods.md, names in fedminmax.methods), from their cards.
 tables: $(READY)
 	$(BIN)/python scripts/method_tables.py
 
@@ -64,13 +60,18 @@ bench: $(READY) $(if $(PEERS),$(PEERS_READY))
 	$(BIN)/python -m benchmarks.cnn_speed
 	$(BIN)/python -m benchmarks.sites_speed $(if $(PEERS),--peers $(PEERS_VENV)/bin/python)
 
-# The marker is newer than both files exactly when the installation is up to date,
-# so a second call installs nothing.
-$(READY): pyproject.toml constraints.txt
+# The markers are newer than both files exactly when the installation is up to date, so a second call
+# installs nothing. Python compiles what it uses: to compile all of PyTorch takes as long as to unpack it.
+$(BASIC): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "fedminmax needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	@PYTHON=$(PYTHON) scripts/debian_packages.sh python3-venv
 	$(PYTHON) -m venv --clear $(VENV)
-	@echo "Setting up $(VENV): once, for a few minutes"
+	@echo "Setting up $(VENV): once, for a minute"
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[cli,tables]'
+	touch $(BASIC)
+
+$(READY): $(BASIC)
+	@echo "Completing $(VENV) for development: once, for a few minutes"
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
@@ -88,4 +89,4 @@ $(PEERS_READY): benchmarks/peers/requirements.txt
 	touch $(PEERS_READY)
 
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) $(LOWEST_VENV) runs/demo $(ADULT) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS_VENV) $(LOWEST_VENV) runs/demo build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -23,7 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedminmax.cli.terminal import display, say
+from fedminmax.cli.messages import say
+from fedminmax.cli.terminal import display
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose, numpy_stream
@@ -291,8 +292,7 @@ def _download(folder: Path, data_dir: Path | None) -> None:
             for step in download_fashion_mnist(folder):
                 if step.name not in names:
                     names.append(step.name)
-                    bars.start_run(step.name, step.total or step.done)
-                bars.show_round(step.done)
+                    bars.describe(step.name)
                 bars.show_work(len(names) - 1 + step.done / (step.total or step.done))
     except InputError as error:
         missing = missing_files(folder)

@@ -125,7 +125,7 @@ def test_a_finished_run_is_printed_again_without_a_network(
         run_here(*words)
         said = capsys.readouterr().out
         assert "of 1,000, on test records" in " ".join(said.split())
-        assert "Model: run/model.safetensors" in said
+        assert "fedminmax report run " in said
     assert Path("run", "results.json").read_bytes() == before
 
 
@@ -255,7 +255,7 @@ def test_the_highest_risks_beside_the_bar_are_not_those_of_small_groups(
 ) -> None:
     """A risk of two rows says nothing, and training is not for them."""
     shown: list[str] = []
-    monkeypatch.setattr(Display, "rename_run", lambda _, words: shown.append(words))
+    monkeypatch.setattr(Display, "describe", lambda _, words: shown.append(words))
 
     def live_with_a_small_group() -> Generator[Event]:
         yield LiveRound(0, made_up_round(1, risks=(0.25, 0.9)), GROUPS, GROUPS[1:])

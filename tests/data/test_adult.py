@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from scripts.adult_table import adult_table
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -34,6 +33,7 @@ from fedminmax.data.adult import (
     load_adult,
     packed_folder,
 )
+from fedminmax.data.demo_tables import adult_table
 from fedminmax.data.partition import Setting, partition_by_setting
 from tests.complaints import complaint_of
 from tests.data.test_partition import assert_every_row_once, count_table

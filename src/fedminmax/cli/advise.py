@@ -46,7 +46,8 @@ def add_to(commands: Commands) -> None:
 def give_advice(options: argparse.Namespace) -> None:
     """Print the advice, and write it into a file if one is named."""
     from fedminmax.advice.advise import advise_on
-    from fedminmax.cli.terminal import say, wide_console
+    from fedminmax.cli.messages import say
+    from fedminmax.cli.terminal import wide_console
 
     out = options.out
     if out is not None:
@@ -117,7 +118,7 @@ def _say(console: "Console", text: str, style: str = "") -> None:
 
     from fedminmax.cli.terminal import printable
 
-    console.print(Text(printable(text), style), soft_wrap=False)
+    console.print(Text(printable(text), style))
 
 
 def _write(out: Path, advice: "Advice", source: str) -> None:

@@ -162,9 +162,9 @@ def print_audit(folder: Path, found: "Audit") -> None:
     if not others:
         console.print("A star marks the worst group.")
     if known.small_groups:
-        console.print(known.small_groups, soft_wrap=False)
+        console.print(known.small_groups)
     if known.verdict is not None:
-        console.print(f"{known.headline} {known.verdict.reason}", soft_wrap=False)
+        console.print(f"{known.headline} {known.verdict.reason}")
     for note in model.notes:
         console.print(note)
     console.print(f"Results: {folder / RESULTS_FILE}")

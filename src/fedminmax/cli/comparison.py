@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedminmax import __version__
-from fedminmax.cli.terminal import display, print_table, say, wide_console
+from fedminmax.cli.messages import say
+from fedminmax.cli.terminal import display, print_table, wide_console
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.messages import Reveals
@@ -144,15 +145,11 @@ def show_ticks(
     """Advance the runs, with progress bars on the terminal; return how many are left."""
     costs = [plan.cost for plan in plans]
     with display(title, sum(costs)) as bars:
-        current = -1
         for tick in ticks:
             plan = plans[tick.run]
-            if tick.run != current:
-                current = tick.run
-                bars.start_run(f"{plan.setting} {plan.title}, fold {plan.fold}", plan.rounds)
             if tick.warning:
                 say(f"warning: {tick.warning}")
-            bars.show_round(tick.round)
+            bars.describe(f"{plan.setting} {plan.title}, fold {plan.fold}, round {tick.round:,}")
             bars.show_work(sum(costs[: tick.run]) + plan.cost * tick.round / plan.rounds)
     return sum(not finish.is_finished(plan, finish.run_folder(call.folder, plan)) for plan in plans)
 

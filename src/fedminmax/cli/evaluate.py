@@ -33,7 +33,7 @@ def add_to(commands: Commands) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """Print the metrics of a finished run."""
-    from fedminmax.cli.terminal import say
+    from fedminmax.cli.messages import say
     from fedminmax.findings.records import record_as_json
     from fedminmax.runs.finish import measure_files
     from fedminmax.runs.folder import finished_results

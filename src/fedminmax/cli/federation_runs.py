@@ -18,11 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from fedminmax.cli.federation import site_rules_of
+from fedminmax.cli.messages import say
 from fedminmax.cli.options import overrides_of
-from fedminmax.cli.terminal import Display, display, highest_risks, print_table, say, wide_console
+from fedminmax.cli.terminal import display, highest_risks, print_table, wide_console
 from fedminmax.cli.trained import print_trained
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
@@ -72,12 +71,11 @@ def say_what_protects(plan: NetworkPlan) -> None:
 
 
 def follow(events: Generator[Event], plan: NetworkPlan) -> None:
-    """Show each round on a terminal; warn once about absent sites and unseen groups.
+    """Show progress; warn once about absent sites and unseen groups.
 
     Any exception here, such as a closed pipe, closes the events and with them the connection;
     otherwise its threads would keep the command alive forever.
     """
-    shown = -1
     warned: set[str] = set()
     before = [sum(run.rounds for run in plan.runs[:number]) for number in range(len(plan.runs))]
     work = sum(run.rounds for run in plan.runs)
@@ -86,19 +84,17 @@ def follow(events: Generator[Event], plan: NetworkPlan) -> None:
             if isinstance(event, Notice):
                 say(event.words)
                 continue
-            number, entry = event.run, event.round
-            if number != shown:
-                shown = number
-                bars.start_run(plan.runs[number].method, plan.runs[number].rounds)
-            _show(bars, plan, event)
-            bars.show_work(before[number] + entry.round)
+            entry = event.round
+            bars.describe(_state(plan, event))
+            bars.show_work(before[event.run] + entry.round)
             for warning in _warnings(entry, event.groups):
                 if warning not in warned:
                     warned.add(warning)
                     say(f"round {entry.round}: {warning}")
 
 
-def _show(bars: Display, plan: NetworkPlan, live: LiveRound) -> None:
+def _state(plan: NetworkPlan, live: LiveRound) -> str:
+    """Say how far a run is: round, sites that answered, highest risks."""
     method, entry, groups = plan.runs[live.run].method, live.round, live.groups
     over_groups = CARDS[method].weights is Weights.GROUPS and len(entry.weights) == len(groups)
     weights = dict(zip(groups, entry.weights, strict=True)) if over_groups else {}
@@ -110,8 +106,7 @@ def _show(bars: Display, plan: NetworkPlan, live: LiveRound) -> None:
     if entry.certificate is not None:
         risks += f"; gap {upper_text(entry.certificate.gap, 1)}"
     answered = f"{len(entry.sites.took_part)} of {len(plan.sites)} sites"
-    bars.rename_run(escape(f"{method}, {answered}: {risks}"))
-    bars.show_round(entry.round)
+    return f"{method}, round {entry.round:,}, {answered}: {risks}"
 
 
 def _warnings(entry: RoundRecord, groups: Sequence[str]) -> Iterator[str]:

@@ -157,7 +157,7 @@ def init_config(
     force: bool = False,
 ) -> None:
     """Write the configuration, and print what was found and what was skipped."""
-    from fedminmax.cli.terminal import say
+    from fedminmax.cli.messages import say
     from fedminmax.core.files import write_text
     from fedminmax.data.tables.config_text import config_text, rare_note
     from fedminmax.data.tables.propose import propose
@@ -199,7 +199,7 @@ def init_config(
 
 def _say_if_wide(files: Sequence[Path]) -> None:
     """Say beforehand that many columns take a while."""
-    from fedminmax.cli.terminal import say
+    from fedminmax.cli.messages import say
     from fedminmax.data.tables.read_file import count_columns
 
     columns = sum(count_columns(file) for file in files)

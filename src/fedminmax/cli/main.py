@@ -9,15 +9,28 @@ from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn
 
+from fedminmax.cli.messages import say
 from fedminmax.core.text import did_you_mean
 
 USER_MISTAKE = 2
 INTERRUPTED = 130
-# Each has a module of its name in this room, which adds its options and runs it.
-COMMANDS = (
-    *("init", "advise", "report", "train", "frontier", "watch", "evaluate", "predict", "export"),
-    *("audit", "federation", "site", "compare", "methods"),
-)
+# Each command has a module of its name in this room, which adds its options and runs it.
+COMMANDS = {
+    "start": ("demo", "init", "train", "report"),
+    "inspect": ("advise", "frontier", "watch", "evaluate", "audit"),
+    "use": ("predict", "export"),
+    "real sites": ("federation", "site"),
+    "research": ("compare", "methods"),
+}
+ALL = tuple(name for names in COMMANDS.values() for name in names)
+EXAMPLES = """examples:
+  fedminmax demo --open
+  fedminmax init north.csv south.csv west.csv --target outcome --groups sex
+  fedminmax train fedminmax.toml
+  fedminmax report runs/fedminmax
+
+'fedminmax COMMAND --help' has the options of a command.
+"""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -50,16 +63,25 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """Build the parser of one command, or of all, without importing what they need."""
     parser = OneLineParser(
         prog="fedminmax",
+        usage="fedminmax COMMAND ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=(
-            "Train one model across many sites so that it is as good as possible for its "
-            "worst-off group, without any row leaving its site."
+            "Train one model across many sites so that it is as good as possible for its\n"
+            "worst-off group, without any record leaving its site."
         ),
-        epilog="example: fedminmax compare adult --quick",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
-    for name in [command] if command in COMMANDS else COMMANDS:
+    commands = parser.add_subparsers(prog="fedminmax", dest="command", help=argparse.SUPPRESS)
+    for name in [command] if command in ALL else ALL:
         import_module(f"fedminmax.cli.{name}").add_to(commands)
+    short = {action.dest: action.help for action in commands._get_subactions()}
+    listed = "".join(
+        f"{title}:\n" + "".join(f"  {name:<11} {short.get(name)}\n" for name in names)
+        for title, names in COMMANDS.items()
+    )
+    parser.epilog = (
+        f"{listed}\n{EXAMPLES}\n'fedminmax COMMAND --help' has the options of a command."
+    )
     return parser
 
 
@@ -111,7 +133,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"fedminmax: error: {message}", file=sys.stderr)
+    say(f"error: {message}")
     return code
 
 

@@ -30,7 +30,8 @@ def list_methods(options: argparse.Namespace) -> None:
     """Print the cards of these methods, or of all."""
     from rich.text import Text
 
-    from fedminmax.cli.terminal import print_table, say, wide_console
+    from fedminmax.cli.messages import say
+    from fedminmax.cli.terminal import print_table, wide_console
     from fedminmax.core.errors import InputError
     from fedminmax.core.text import did_you_mean
     from fedminmax.methods.catalogue import CARDS, unusable_methods

@@ -47,7 +47,7 @@ def add_to(commands: Commands) -> None:
 
 def predict(options: argparse.Namespace) -> None:
     """Write row numbers (from 1, without the header), predictions and probabilities."""
-    from fedminmax.cli.terminal import say
+    from fedminmax.cli.messages import say
     from fedminmax.core.files import atomic_write
     from fedminmax.core.text import counted
     from fedminmax.data.tables.encode import distance_warnings, encode_features

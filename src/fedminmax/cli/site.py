@@ -131,7 +131,7 @@ def _add_check(actions: Commands) -> None:
 
 def _request(options: argparse.Namespace) -> None:
     """Make a site's key, and a certificate request for the coordinator."""
-    from fedminmax.cli.terminal import say
+    from fedminmax.cli.messages import say
     from fedminmax.network.flare.requests import write_request
 
     key, sent = write_request(options.site, options.out)

@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedminmax.cli.federation_kits import AGREED_FILE
+from fedminmax.cli.messages import say
 from fedminmax.cli.options import format_changes
-from fedminmax.cli.terminal import print_table, say, wide_console
+from fedminmax.cli.terminal import print_table, wide_console
 from fedminmax.config.file_format import NO_CHANGES, FormatChanges, changes_between
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError

@@ -65,7 +65,7 @@ def show_log(options: argparse.Namespace) -> None:
         lines = [_cells(entry) for entry in lines_of_run]
         print_table(console, title, HEADERS, lines, names=2, sentences=1)
     text = f"{_sentence(site, totals)} {_budget(spent)}" if entries else _sentence(site, totals)
-    console.print(text, soft_wrap=False)
+    console.print(text)
 
 
 def totals_of(entries: Sequence[Entry]) -> LogTotals:

@@ -1,11 +1,13 @@
-"""Terminal output: tables, progress bars, and messages on standard error.
+"""Terminal output: tables, texts and progress.
 
-However narrow the terminal, every figure in a table stays next to its row's name. Progress over
-runs and rounds shows the remaining time; it is drawn on a terminal only.
+However narrow the terminal, no word is cut, and every figure in a table stays next to its row's
+name.
 """
 
+import math
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -20,11 +22,13 @@ from rich.progress import (
     TaskID,
     TaskProgressColumn,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
+
+from fedminmax.cli.messages import say
+from fedminmax.core.text import duration_text, percent
 
 # The width if the output is not a terminal and COLUMNS is not set.
 WIDE = 300
@@ -36,22 +40,18 @@ BOX = 2
 INDENT = 2
 Lines = Sequence[Sequence[str]]
 # How many groups fit beside a progress bar.
-MAX_RISKS = 4
-
-
-def say(message: str) -> None:
-    """Print a message on standard error, unbuffered."""
-    print(f"fedminmax: {message}", file=sys.stderr, flush=True)
+MAX_RISKS = 3
+SECONDS_BETWEEN_LINES = 30.0
 
 
 def wide_console() -> Console:
     """Return a console as wide as the terminal (or COLUMNS); a wide one if neither is known.
 
-    It prints texts as they are: names and paths may have brackets.
+    Texts are wrapped, and shown as they are: names and paths may have brackets.
     """
     is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
     width = None if is_known else WIDE
-    return Console(soft_wrap=True, width=width, markup=False, highlight=False, emoji=False)
+    return Console(width=width, markup=False, highlight=False, emoji=False)
 
 
 def print_table(
@@ -92,7 +92,9 @@ def print_table(
     for number, block in enumerate(blocks, 1):
         columns = [*range(names), *block]
         part = f" ({number} of {len(blocks)})" if len(blocks) > 1 else ""
-        table = Table(title=Text(printable(title) + part), box=SIMPLE_HEAD, padding=0)
+        if title:
+            console.print(Text(printable(title) + part, "italic"))
+        table = Table(box=SIMPLE_HEAD, padding=0)
         for column in columns:
             is_text = column < names or column >= len(headers) - sentences
             header, width = Text(headers[column]), widths[column]
@@ -100,7 +102,7 @@ def print_table(
         gaps = [*_gaps(lines), False] if sections and lines else [False] * len(lines)
         for line, gap in zip(lines, gaps, strict=True):
             table.add_row(*(Text(line[column]) for column in columns), end_section=gap)
-        console.print(table, soft_wrap=False)
+        console.print(table)
 
 
 def printable(text: str) -> str:
@@ -159,17 +161,17 @@ def _blocks(widths: Sequence[int], names: int, room: int) -> list[list[int]]:
 def _print_lists(
     console: Console, title: str, headers: Sequence[str], lines: Lines, names: int
 ) -> None:
-    console.print(Text(printable(title), "italic"), soft_wrap=False)
+    console.print(Text(printable(title), "italic"))
     for line in lines:
         name = ", ".join(cell for cell in line[:names] if cell)
-        console.print(Text(name, "bold"), soft_wrap=False)
+        console.print(Text(name, "bold"))
         for header, cell in zip(headers[names:], line[names:], strict=True):
             entry = f"{header}: {cell}"
             # Put a figure on a line of its own rather than break it.
             if INDENT + cell_len(entry) > console.width:
                 entry = f"{header}:\n{' ' * INDENT}{cell}"
             if cell:
-                console.print(Padding(Text(entry), (0, 0, 0, INDENT)), soft_wrap=False)
+                console.print(Padding(Text(entry), (0, 0, 0, INDENT)))
 
 
 def _gaps(lines: Lines) -> list[bool]:
@@ -181,48 +183,50 @@ def _gaps(lines: Lines) -> list[bool]:
 
 
 class Display:
-    """Two progress bars: the work of the whole command, and the rounds of the current run."""
+    """The progress of a whole job: one bar on a terminal, elsewhere a line every 30 seconds."""
 
-    def __init__(self, overall: Progress, work: TaskID, rounds: TaskID) -> None:
-        self._bars = overall
-        self._work = work
-        self._rounds = rounds
+    def __init__(self, bars: Progress, task: TaskID) -> None:
+        self._bars = bars
+        self._task = task
+        self._started = self._said = time.monotonic()
 
-    def start_run(self, name: str, rounds: int) -> None:
-        """Show a new run."""
-        self._bars.reset(self._rounds, total=rounds, description=name)
+    def plan(self, work: float) -> None:
+        """Say how much work there is, once it is known."""
+        self._bars.update(self._task, total=work)
 
-    def rename_run(self, name: str) -> None:
-        """Change the text beside the current run's bar."""
-        self._bars.update(self._rounds, description=name)
-
-    def show_round(self, number: int) -> None:
-        """Show that a round is done."""
-        self._bars.update(self._rounds, completed=number)
+    def describe(self, what: str) -> None:
+        """Show what is done now."""
+        self._bars.update(self._task, description=printable(what))
 
     def show_work(self, done: float) -> None:
-        """Show how much of the total work is done."""
-        self._bars.update(self._work, completed=done)
+        """Show how much of the work is done."""
+        self._bars.update(self._task, completed=done)
+        now = time.monotonic()
+        if self._bars.disable and now - self._said >= SECONDS_BETWEEN_LINES:
+            self._said = now
+            task = self._bars.tasks[0]
+            share = done / (task.total or math.inf)
+            left = duration_text((now - self._started) * (1 / share - 1)) if share else "unknown"
+            say(f"{percent(share)} done, about {left} left; {task.description}")
 
 
 @contextmanager
-def display(title: str, work: float) -> Iterator[Display]:
-    """Show progress bars on standard error while the block runs, if it is a terminal."""
-    console = Console(stderr=True)
+def display(what: str, work: float | None = None) -> Iterator[Display]:
+    """Show progress on standard error while the block runs; on a terminal nothing is left of it.
+
+    ``work`` is how much there is to do; None is not known yet.
+    """
     with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         TaskProgressColumn(),
-        TextColumn("{task.fields[unit]}"),
-        TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=console,
+        TextColumn("{task.description}", markup=False, table_column=Column(overflow="ellipsis")),
+        console=Console(stderr=True),
         disable=not sys.stderr.isatty(),
+        transient=True,
         speed_estimate_period=120.0,
     ) as bars:
-        overall = bars.add_task(title, total=work, unit="of all work")
-        rounds = bars.add_task("", total=1, unit="of its rounds")
-        yield Display(bars, overall, rounds)
+        yield Display(bars, bars.add_task(what, total=work))
 
 
 def highest_risks(risks: Iterable[tuple[str, float | None]]) -> list[tuple[str, float]]:

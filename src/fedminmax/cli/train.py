@@ -114,65 +114,59 @@ def finish_training(
     config: "TableConfig", folder: Path, device: str, deadline: float, *, quietly: bool = False
 ) -> "TableTraining":
     """Train what is left before the deadline; ``quietly`` omits notes about the tables."""
-    from fedminmax.cli.terminal import say
+    from fedminmax.cli.messages import say
+    from fedminmax.cli.terminal import display
     from fedminmax.runs.train import open_training
 
-    training = open_training(config, folder, device)
-    if not quietly:
-        if training.is_finished and not config.method.certify:
-            say(f"{folder} is finished: nothing is trained again")
-        for note in training.tables.notes:
-            say(f"note: {note}")
-        for warning in training.tables.warnings:
-            say(f"warning: {warning}")
-    try:
-        _train_with_bars(training, deadline - time.monotonic())
-    except OSError as error:
-        kept = "the last checkpoint is kept; run the same command again to continue"
-        reason, where = error.strerror or str(error), error.filename or folder
-        if error.errno in DISK_FULL:
-            reason, where = f"{reason}; make room there", folder
-        raise OSError(error.errno, f"{reason}; {kept}", str(where)) from error
+    with display("read the tables and choose the smoothing") as bars:
+        training = open_training(config, folder, device)
+        if not quietly:
+            if training.is_finished and not config.method.certify:
+                say(f"{folder} is finished: nothing is trained again")
+            for note in training.tables.notes:
+                say(f"note: {note}")
+            for warning in training.tables.warnings:
+                say(f"warning: {warning}")
+        try:
+            _show_rounds(bars, training, deadline - time.monotonic())
+        except OSError as error:
+            kept = "the last checkpoint is kept; run the same command again to continue"
+            reason, where = error.strerror or str(error), error.filename or folder
+            if error.errno in DISK_FULL:
+                reason, where = f"{reason}; make room there", folder
+            raise OSError(error.errno, f"{reason}; {kept}", str(where)) from error
     return training
 
 
-def _train_with_bars(training: "TableTraining", seconds: float) -> None:
-    from fedminmax.cli.terminal import display, say
+def _show_rounds(bars: "Display", training: "TableTraining", seconds: float) -> None:
+    from fedminmax.cli.messages import say
     from fedminmax.runs.train import training_rounds
 
     tables, runs = training.tables, training.runs
     groups, small = tables.group_names, tables.encoding.small_group_names
-    with (
-        display("train", sum(run.rounds for run in runs)) as bars,
-        closing(training_rounds(training, seconds)) as steps,
-    ):
-        shown: TableRun | None = None
-        before = 0
+    bars.plan(len(runs))
+    with closing(training_rounds(training, seconds)) as steps:
         for run, tick in steps:
-            if run is not shown:
-                before = sum(earlier.rounds for earlier in runs[: runs.index(run)])
-                bars.start_run(run.method.name, run.rounds)
-                shown = run
             if tick.warning:
                 say(f"warning: {tick.warning}")
             if tick.record:
-                _show_risks(bars, run, tick.record, groups, small)
-            bars.show_round(tick.round)
-            bars.show_work(before + tick.round)
-        if training.is_finished:
-            bars.show_work(sum(run.rounds for run in runs))
+                bars.describe(_state(run, tick.record, groups, small))
+            bars.show_work(runs.index(run) + _share(run, tick.round, tick.record))
 
 
-def _show_risks(
-    bars: "Display",
-    run: "TableRun",
-    record: "RoundRecord",
-    groups: Sequence[str],
-    small: Sequence[str],
-) -> None:
-    """Show the groups with the highest training risks beside the bar, except small groups."""
-    from rich.markup import escape
+def _share(run: "TableRun", rounds: int, record: "RoundRecord | None") -> float:
+    """Return how much of a run is done: of its rounds, or of the way to its optimality gap."""
+    share = rounds / run.rounds
+    if record is None or record.certificate is None or not run.optimality_gap:
+        return share
+    gap = min(1.0, max(record.certificate.gap, run.optimality_gap))
+    return max(share, math.log(gap) / math.log(run.optimality_gap))
 
+
+def _state(
+    run: "TableRun", record: "RoundRecord", groups: Sequence[str], small: Sequence[str]
+) -> str:
+    """Say how far a run is: its round, and the highest training risks, except of small groups."""
     from fedminmax.cli.terminal import highest_risks
     from fedminmax.core.text import upper_text
 
@@ -183,7 +177,7 @@ def _show_risks(
         text += f"; gap {upper_text(record.certificate.gap, 1)}"
     if record.chosen_round is not None:
         text += f"; best round {record.chosen_round:,}"
-    bars.rename_run(escape(f"{run.method.name}: {text}"))
+    return f"{run.method.name}, round {record.round:,}: {text}"
 
 
 def _train_seeds(options: argparse.Namespace) -> None:

@@ -4,43 +4,49 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from fedminmax.cli.terminal import print_table, wide_console
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import markdown_table, markdown_text
-from fedminmax.exports.saved_model import MODEL_FILE
 from fedminmax.findings.findings import findings
 from fedminmax.findings.records import RISK, Results
 from fedminmax.findings.seed_spread import SeedSpread, spread_notes
 from fedminmax.findings.tables import Table, metrics_table, mistakes_tables
-from fedminmax.runs.folder import CARD_FILE, RESULTS_FILE
 
 SPREAD_FILE, TABLE_FILE = "seeds.json", "seeds.md"
 
 
 def print_trained(folder: Path, results: Sequence[Results]) -> None:
-    """Print what a finished run found, against its baseline, and where the files are."""
+    """Print what a finished run found, against its baseline, and what to do next."""
     console = wide_console()
-    model, baseline = results[0], results[1] if len(results) > 1 else None
-    found = findings(model, baseline)
+    model = results[0]
     if model.personal is not None and model.personal.rows:
         title = "Personal models, each on the test records of its site"
         _print(console, metrics_table(model, model.personal, title, [RISK]))
-    for text in (
-        *(text for one in found.models for text in one.sentences),
-        *found.after_training,
-        *found.privacy,
+    print_outcome(console, results)
+    # A path is copied: it stays in one piece, however narrow the terminal.
+    for line in (
+        f"Results, card and model are in {folder}. Next:",
+        f"  fedminmax report {folder}      a page to share",
+        f"  fedminmax evaluate {folder}    every measure by group",
     ):
+        console.print(line, soft_wrap=True)
+
+
+def print_outcome(console: Console, results: Sequence[Results]) -> None:
+    """Print how training went, who gained and who lost, the verdict, and what is certified."""
+    model, baseline = results[0], results[1] if len(results) > 1 else None
+    found = findings(model, baseline)
+    for text in (*found.in_short, *found.privacy):
         console.print(text)
-    for what, name in (("Results", RESULTS_FILE), ("Card", CARD_FILE), ("Model", MODEL_FILE)):
-        console.print(f"{what}: {folder / name}")
     if model.test.rows:
         _print(console, mistakes_tables(model)[0])
-    if found.small_groups:
-        console.print(found.small_groups, soft_wrap=False)
     if found.verdict is not None:
-        console.print(f"{found.headline} {found.verdict.reason}", soft_wrap=False)
-    console.print(f"Next: fedminmax report {folder}")
+        console.print(Text.assemble((found.headline, "bold"), f" {found.verdict.reason}"))
+    for text in (found.small_groups, found.certified):
+        if text:
+            console.print(text)
 
 
 def _print(console: Console, table: Table) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fedminmax.core.text import counted, listed
 from fedminmax.findings.privacy import privacy_lines
 from fedminmax.findings.records import Results
 from fedminmax.findings.text import capitalised
@@ -25,12 +26,6 @@ class ModelFindings:
     convergence: str
     certificate: str | None
     validation: str
-
-    @property
-    def sentences(self) -> list[str]:
-        """All of it, without what there is nothing to say about."""
-        validation = f"{self.results.method.name}: {self.validation}" if self.validation else ""
-        return [text for text in (self.convergence, self.certificate, validation) if text]
 
 
 @dataclass(frozen=True)
@@ -58,6 +53,24 @@ class Findings:
     def models(self) -> tuple[ModelFindings, ...]:
         """The method's model, and the baseline's if there is one."""
         return (self.model,) if self.baseline is None else (self.model, self.baseline)
+
+    @property
+    def in_short(self) -> list[str]:
+        """How training went: in a sentence what went well, in full what did not."""
+        runs = [own.results for own in self.models]
+        well = [run.method for run in runs if run.converged and not run.is_audit]
+        named = listed([f"{method.name} ({counted(method.rounds, 'round')})" for method in well])
+        short = f"{named} {'has' if len(well) == 1 else 'have'} converged." if well else ""
+        others = [own.convergence for own in self.models if own.results.method not in well]
+        return [text for text in (short, *others, self.model.validation) if text]
+
+    @property
+    def certified(self) -> str:
+        """Whether another model could do better, as far as it is certified, or why nothing is."""
+        proof = self.model.results.proof
+        if proof is None or not proof.certificate.is_of_groups:
+            return self.model.certificate or ""
+        return f"Could a model of this kind do better? {self.could_be_better}"
 
 
 def findings(results: Results, baseline: Results | None = None) -> Findings:
