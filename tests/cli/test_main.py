@@ -164,13 +164,19 @@ def test_what_is_not_a_duration(word: str) -> None:
         duration(word)
 
 
-def test_every_method_is_listed_with_its_facts(tmp_path: Path) -> None:
-    done = fedminmax("methods", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_every_method_has_a_line_and_by_name_its_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    lines = fedminmax("methods", cwd=tmp_path).stdout.splitlines()
     for card in CARDS.values():
-        assert card.paper in done.stdout
+        (line,) = (line for line in lines if line.split()[:1] == [card.key])
+        assert card.optimises in line
+    named = " ".join(fedminmax("methods", *CARDS, cwd=tmp_path).stdout.split())
+    for card in CARDS.values():
+        assert card.paper in named
         for option in card.options:
-            assert option.name in done.stdout
+            assert option.name in named
 
 
 def test_cards_for_machines(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`fedminmax methods`: each method's paper, objective, disclosure and options."""
+"""`fedminmax methods`: a line for each method; of named ones also paper, rounds and options."""
 
 import argparse
 import json
@@ -17,22 +17,23 @@ def add_to(commands: Commands) -> None:
         commands,
         "methods",
         list_methods,
-        short="list every method: paper, goal, what sites reveal, options",
-        text="List every method: its paper, what it optimises, what a site reveals to the server, "
-        "whether it needs all sites, and its options with their defaults.",
+        short="list every method, or one with its paper and options",
+        text="List every method: what it minimises, and what a site reveals to the server. With "
+        "NAME also its paper, whether it needs all sites, and its options with their defaults.",
         example="methods fedminmax qfedavg",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="only these, with their options")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these, in full")
     parser.add_argument("--json", action="store_true", help="print machine-readable cards")
 
 
 def list_methods(options: argparse.Namespace) -> None:
-    """Print the cards of these methods, or of all."""
+    """Print these methods in full, or a line for each."""
     from rich.text import Text
 
     from fedminmax.cli.messages import say
     from fedminmax.cli.terminal import print_table, wide_console
     from fedminmax.core.errors import InputError
+    from fedminmax.core.messages import Reveals
     from fedminmax.core.text import did_you_mean
     from fedminmax.methods.catalogue import CARDS, unusable_methods
 
@@ -46,6 +47,17 @@ def list_methods(options: argparse.Namespace) -> None:
         print(json.dumps([_plain(card) for card in cards]))
         return
     console = wide_console()
+    if not options.names:
+        short = {
+            Reveals.SUMS.value: "sums",
+            Reveals.OWN_LOSS.value: "its loss",
+            Reveals.OWN_VECTOR.value: "its update",
+        }
+        lines = [(card.key, short[card.reveals], card.optimises) for card in cards]
+        headers = ("method", "a site reveals", "minimises")
+        print_table(console, "", headers, lines, names=2, sentences=1)
+        console.print("'fedminmax methods NAME' has a method's paper and options.")
+        return
     for card in cards:
         console.print(Text.assemble((card.key, "bold"), f"  {card.paper}"))
         for what, fact in _facts(card).items():
