@@ -167,5 +167,5 @@ def print_audit(folder: Path, found: "Audit") -> None:
         console.print(f"{known.headline} {known.verdict.reason}")
     for note in model.notes:
         console.print(note)
-    console.print(f"Results: {folder / RESULTS_FILE}")
-    console.print(f"Next: fedminmax report {folder}")
+    console.print(f"Results: {folder / RESULTS_FILE}", soft_wrap=True)
+    console.print(f"Next: fedminmax report {folder}", soft_wrap=True)

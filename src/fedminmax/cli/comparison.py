@@ -136,7 +136,8 @@ def _print(rows: Sequence[ComparisonRow], notes: list[str], call: Call, data: st
         console.print(note)
     folder = call.folder
     names = (RESULTS_FILE, TABLE_FILE, "risks.png", "risks.svg")
-    console.print(f"Results: {', '.join(str(folder / name) for name in names)}")
+    paths = ", ".join(str(folder / name) for name in names)
+    console.print(f"Results: {paths}", soft_wrap=True)
 
 
 def show_ticks(

@@ -93,8 +93,8 @@ def print_frontier(found: "FrontierFile", folder: Path, chosen: Path | None = No
     print_table(console, table.caption, table.headers, table.lines)
     for sentence in frontier_sentences(found):
         console.print(sentence)
-    console.print(f"Frontier: {folder / FRONTIER_FILE}")
-    console.print(f"Picture: {write_picture(found, folder)}")
+    console.print(f"Frontier: {folder / FRONTIER_FILE}", soft_wrap=True)
+    console.print(f"Picture: {write_picture(found, folder)}", soft_wrap=True)
     if chosen is not None:
-        console.print(f"Chosen: {chosen}")
-    console.print(f"Next: fedminmax report {chosen or folder}")
+        console.print(f"Chosen: {chosen}", soft_wrap=True)
+    console.print(f"Next: fedminmax report {chosen or folder}", soft_wrap=True)

@@ -67,9 +67,10 @@ def print_spread(folder: Path, spread: SeedSpread, table: Table, first: str) -> 
     """Print how far the results spread over the seeds, and where the files are."""
     console = wide_console()
     _print(console, table)
+    for line in spread_notes(spread):
+        console.print(line)
     for line in (
-        *spread_notes(spread),
         f"Spread: {folder / SPREAD_FILE}, {folder / TABLE_FILE}",
         f"Next: fedminmax evaluate {first}",
     ):
-        console.print(line)
+        console.print(line, soft_wrap=True)
