@@ -68,7 +68,7 @@ class Findings:
     def certified(self) -> str:
         """Whether another model could do better, as far as it is certified, or why nothing is."""
         proof = self.model.results.proof
-        if proof is None or not proof.certificate.is_of_groups:
+        if proof is None or not proof.is_of_groups:
             return self.model.certificate or ""
         return f"Could a model of this kind do better? {self.could_be_better}"
 
