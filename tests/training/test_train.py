@@ -7,7 +7,6 @@ What the round loop does for methods that need more than one sum of replies per 
 
 import json
 import math
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,9 @@ from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.methods.qfedavg import QFedAvg
-from fedminmax.training.checkpoint import Stopwatch, load_checkpoint, save_checkpoint
+from fedminmax.training.checkpoint import load_checkpoint, resume_run, save_checkpoint
 from fedminmax.training.progress import initial_progress
-from fedminmax.training.round_record import RoundRecord, read_rounds
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import fit, train
 from tests.complaints import complaint_of
@@ -274,8 +273,16 @@ def test_lines_after_the_restored_round_are_dropped(tmp_path: Path) -> None:
     assert read_rounds(path) == [kept] == ROUNDS[:1]
 
 
-def test_seconds_add_up_over_calls() -> None:
-    assert Stopwatch(0.5, started=time.monotonic() - 20.0).seconds >= 20.5
+def test_seconds_add_up_over_calls(tmp_path: Path) -> None:
+    federation, log = (
+        softmax_problem([[4, 2]]).federation(),
+        JsonLog(tmp_path / ROUNDS_FILE, RoundRecord),
+    )
+    for so_far in resume_run(tmp_path, federation, FedMinMax(), rounds=2, seed=0):
+        if so_far.record is not None:
+            log.add(replace(so_far.record, seconds=20.0))
+    resumed = next(resume_run(tmp_path, federation, FedMinMax(), rounds=3, seed=0))
+    assert 20.0 <= resumed.seconds < 40.0
 
 
 def test_a_line_cut_off_by_a_crash_is_not_part_of_the_log(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedminmax.core.additive.model import check_rising
 from fedminmax.core.errors import InputError, install_command
 from fedminmax.data.frames import is_frame
-from fedminmax.estimators import base, coding, settings
+from fedminmax.estimators import coding
 from fedminmax.estimators.additive import Explanation, explanation_of, start_additive
 from fedminmax.estimators.settings import (
     ADDITIVE,
@@ -37,15 +37,6 @@ from fedminmax.estimators.training import (
 )
 from fedminmax.findings.training import convergence_text
 
-__all__ = [
-    "BaseEstimator",
-    "ClassifierMixin",
-    "ConvergenceWarning",
-    "RegressorMixin",
-    "check_classification_targets",
-    "check_is_fitted",
-    "seed_of",
-]
 # A model is trained in the precision of its features; other types become the first of these.
 PRECISIONS = [np.float64, np.float32]
 
@@ -171,7 +162,7 @@ LOSSES = ("brier", "cross_entropy")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FedMinMaxClassifier(base.ClassifierMixin, TrainingSettings, base.BaseEstimator):
+class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
     """Softmax classifier that minimises the risk of its worst group.
 
     The settings are those of ``TrainingSettings``, and ``loss``: "cross_entropy" (as in logistic
@@ -217,15 +208,15 @@ class FedMinMaxClassifier(base.ClassifierMixin, TrainingSettings, base.BaseEstim
         if self.loss not in (None, *LOSSES):
             raise InputError(f"loss = {self.loss!r}; give 'brier' or 'cross_entropy'")
         loss = loss_of(self, self.loss)
-        features, y = base.checked_rows(self, X, y)
-        base.check_classification_targets(y)
+        features, y = checked_rows(self, X, y)
+        check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError(
                 f"y has one class, {self.classes_.tolist()[0]!r}, in all {len(y)} rows; "
                 "give rows of at least two classes"
             )
-        seed = base.seed_of(self.random_state)
+        seed = seed_of(self.random_state)
         places = place_rows(
             labels,
             sensitive_features=sensitive_features,
@@ -234,14 +225,14 @@ class FedMinMaxClassifier(base.ClassifierMixin, TrainingSettings, base.BaseEstim
             seed=seed,
         )
         outputs = len(self.classes_)
-        rows = base.encoded_rows(self, Rows(features, labels, places), loss=loss, outputs=outputs)
+        rows = encoded_rows(self, Rows(features, labels, places), loss=loss, outputs=outputs)
         trained = train_rows(self, rows, loss_name=loss, outputs=outputs, seed=seed)
-        base.set_fitted(self, trained)
+        set_fitted(self, trained)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return each class's probability, in the order of ``classes_``."""
-        probabilities: NDArray[np.float64] = torch.softmax(base.outputs_for(self, X), dim=1).numpy()
+        probabilities: NDArray[np.float64] = torch.softmax(outputs_for(self, X), dim=1).numpy()
         return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -252,13 +243,13 @@ class FedMinMaxClassifier(base.ClassifierMixin, TrainingSettings, base.BaseEstim
 
     def explain(self, X: Any) -> Explanation:
         """Return what pulls the scores of each row up and down, of an additive model."""
-        base.check_is_fitted(self)
+        check_is_fitted(self)
         names = tuple(map(str, self.classes_))
-        return base.explanation_for(self, X, names[1:] if len(names) == 2 else names)
+        return explanation_for(self, X, names[1:] if len(names) == 2 else names)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FedMinMaxRegressor(base.RegressorMixin, settings.TrainingSettings, base.BaseEstimator):
+class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
     """Least squares regression that minimises the mean squared error of its worst group.
 
     The settings are those of ``TrainingSettings``. With ``standardize`` the target is also scaled,
@@ -279,40 +270,38 @@ class FedMinMaxRegressor(base.RegressorMixin, settings.TrainingSettings, base.Ba
         self, X: Any, y: Any, *, sensitive_features: Any = None, sites: Any = None
     ) -> "FedMinMaxRegressor":
         """Train on all rows; see ``FedMinMaxClassifier.fit``, with a number per row as ``y``."""
-        settings.check_settings(self)
-        features, y = base.checked_rows(self, X, y, y_numeric=True)
-        seed = base.seed_of(self.random_state)
+        check_settings(self)
+        features, y = checked_rows(self, X, y, y_numeric=True)
+        seed = seed_of(self.random_state)
         no_classes = np.zeros(len(y), dtype=np.int64)
         column = y.astype(np.float64)[:, None]
         places = place_rows(
             no_classes,
             sensitive_features=sensitive_features,
             sites=sites,
-            validation=settings.validation_share(self),
+            validation=validation_share(self),
             seed=seed,
         )
         self.target_scaling_ = measure_scaling(column[places.train], wanted=self.standardize)
-        precision = np.float64 if settings.kind_of(self) == settings.ADDITIVE else features.dtype
+        precision = np.float64 if kind_of(self) == ADDITIVE else features.dtype
         target = self.target_scaling_.apply(column)[:, 0].astype(precision)
-        rows = base.encoded_rows(
-            self, Rows(features, target, places), loss="squared_error", outputs=1
-        )
+        rows = encoded_rows(self, Rows(features, target, places), loss="squared_error", outputs=1)
         unit = float(self.target_scaling_.scale[0]) ** 2
         trained = train_rows(
             self, rows, loss_name="squared_error", outputs=1, seed=seed, risk_unit=unit
         )
-        base.set_fitted(self, trained)
+        set_fitted(self, trained)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return a number for each row."""
-        outputs = base.outputs_for(self, X).numpy()
+        outputs = outputs_for(self, X).numpy()
         answers: NDArray[np.float64] = self.target_scaling_.undo(outputs)[:, 0]
         return answers
 
     def explain(self, X: Any) -> Explanation:
         """Return what pulls the prediction of each row up and down, of an additive model."""
-        scaled = base.explanation_for(self, X, ("y",))
+        scaled = explanation_for(self, X, ("y",))
         return replace(
             scaled,
             base=self.target_scaling_.undo(scaled.base),

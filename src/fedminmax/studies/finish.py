@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+from pydantic import TypeAdapter
 
 from fedminmax.core.convergence import judge_convergence
 from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
@@ -27,8 +28,6 @@ from fedminmax.studies.scores import (
     RunResult,
     mix_scores,
     read_result,
-    scores_as_json,
-    scores_from_json,
     write_result,
 )
 from fedminmax.studies.study import RunPlan, Study, papers_iterate
@@ -48,11 +47,16 @@ class ScoredRound:
     @classmethod
     def from_json(cls, entry: Any) -> Self:
         """Read a line of the file of scored rounds."""
-        return cls(entry["round"], scores_from_json(entry["scores"]))
+        read: Self = SCORED_ROUND.validate_python(entry)
+        return read
 
     def as_json(self) -> dict[str, Any]:
         """Return the round as a line."""
-        return {"round": self.round, "scores": scores_as_json(self.scores)}
+        line: dict[str, Any] = SCORED_ROUND.dump_python(self, mode="json")
+        return line
+
+
+SCORED_ROUND: TypeAdapter[Any] = TypeAdapter(ScoredRound)
 
 
 def read_scored_rounds(path: Path) -> list[ScoredRound]:

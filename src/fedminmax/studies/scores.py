@@ -5,13 +5,13 @@ iterate and its cost; a table shows their mean and deviation over folds.
 """
 
 import copy
-import json
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from statistics import fmean, stdev
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from fedminmax.core.convergence import Convergence
@@ -130,13 +130,12 @@ class RunResult:
         return "chosen"
 
 
+RESULT = TypeAdapter(RunResult)
+
+
 def write_result(folder: Path, result: RunResult) -> None:
     """Write a finished run's result."""
-    content = asdict(result) | {
-        "shown": result.shown.value,
-        "scores": scores_as_json(result.scores),
-    }
-    write_json(folder / RESULT_FILE, content)
+    write_json(folder / RESULT_FILE, RESULT.dump_python(result, mode="json"))
 
 
 def read_result(folder: Path) -> RunResult | None:
@@ -145,20 +144,8 @@ def read_result(folder: Path) -> RunResult | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text())
-        chosen, personal = content.pop("chosen"), content.pop("personal")
-        validation = content.pop("validation")
-        return RunResult(
-            shown=Iterate(content.pop("shown")),
-            groups=tuple(content.pop("groups")),
-            scores=scores_from_json(content.pop("scores")),
-            chosen=_from_json(chosen) if chosen else None,
-            personal=_from_json(personal) if personal else None,
-            convergence=Convergence(**content.pop("convergence")),
-            validation=ValidationRisk(**validation) if validation else None,
-            **content,
-        )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return RESULT.validate_json(path.read_bytes())
+    except ValidationError as error:
         raise InputError(f"{path} is damaged; remove it to finish that run again") from error
 
 
@@ -173,20 +160,6 @@ def read_results(folder: Path) -> list[RunResult]:
         read_result(path.parent) for path in sorted((folder / "runs").glob(f"*/{RESULT_FILE}"))
     ]
     return [result for result in found if result is not None]
-
-
-def scores_as_json(scores: dict[Iterate, GroupScores]) -> dict[str, dict[str, object]]:
-    """Return the scores of some iterates as plain values."""
-    return {which.value: asdict(one) for which, one in scores.items()}
-
-
-def scores_from_json(content: dict[str, dict[str, list[float]]]) -> dict[Iterate, GroupScores]:
-    """Read the output of ``scores_as_json``."""
-    return {Iterate(which): _from_json(one) for which, one in content.items()}
-
-
-def _from_json(content: dict[str, list[float]]) -> GroupScores:
-    return GroupScores(**{name: tuple(values) for name, values in content.items()})
 
 
 def score_by_group(model: nn.Module, examples: Examples, groups: int) -> GroupScores:

@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Generator, Mapping
 from contextlib import closing
-from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -204,19 +204,6 @@ def _fields_of(record: object) -> list[tuple[str, Any]]:
     return [(field.name, getattr(record, field.name)) for field in fields(record)]  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class Stopwatch:
-    """The seconds of a run over all calls: those before this one, and those since its start."""
-
-    before: float
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds until now, to the millisecond."""
-        return round(self.before + time.monotonic() - self.started, 3)
-
-
 @dataclass(frozen=True, eq=False)
 class RunSoFar(Generic[StateT]):
     """A run as it was restored, or after the round that has just been done.
@@ -324,7 +311,10 @@ def resume_run(
         log = JsonLog(Path(folder) / ROUNDS_FILE, RoundRecord)
         logged = log.drop_after(progress.round if progress else 0)
         before = logged[-1].seconds if logged else 0.0
-    watch = Stopwatch(before)
+    started = time.monotonic()
+
+    def seconds_so_far() -> float:
+        return round(before + time.monotonic() - started, 3)
 
     def is_finished(progress: Progress[StateT] | None) -> bool:
         return progress is not None and (
@@ -333,10 +323,10 @@ def resume_run(
             or is_out_of_patience(progress, patience)
         )
 
-    yield RunSoFar(progress, watch.seconds, is_finished=is_finished(progress), warning=warning)
+    yield RunSoFar(progress, seconds_so_far(), is_finished=is_finished(progress), warning=warning)
     finished = saved = progress
-    written, started = None, time.monotonic()
-    due = started + pause_after(0.0, saving_share)
+    written, resumed = None, time.monotonic()
+    due = resumed + pause_after(0.0, saving_share)
     try:
         for done in train(
             federation,
@@ -347,7 +337,7 @@ def resume_run(
             patience=patience,
             resume=progress,
         ):
-            record = record_round(done, method, watch.seconds, unit)
+            record = record_round(done, method, seconds_so_far(), unit)
             yield RunSoFar(
                 done.progress,
                 record.seconds,
@@ -361,7 +351,7 @@ def resume_run(
                 written = save_checkpoint(folder, finished, written)
                 saved, took = finished, time.monotonic() - now
                 due = time.monotonic() + pause_after(took, saving_share)
-            if time.monotonic() - started > seconds:
+            if time.monotonic() - resumed > seconds:
                 break
     finally:
         if folder is not None and finished is not None and finished is not saved:
