@@ -19,8 +19,13 @@ from fedminmax.core.errors import InputError
 from fedminmax.methods.catalogue import BUILT_IN, CARDS, unusable_methods
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.plan import NetworkPlan, digest_of, plan_of_config, plan_to_bytes
-from fedminmax.network.wire.plan_checks import plan_from_bytes
+from fedminmax.network.wire.plan import (
+    NetworkPlan,
+    digest_of,
+    plan_from_bytes,
+    plan_of_config,
+    plan_to_bytes,
+)
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.train import train
 from tests.cli.command import complaint, fedminmax

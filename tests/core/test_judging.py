@@ -8,10 +8,20 @@ import pytest
 import torch
 from torch import nn
 
-from fedminmax.core.judging import MEAN, WORST_GROUP, WORST_SITE, Judge, Players
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.messages import Reveals
-from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, LossSums, sum_losses
+from fedminmax.core.validation import (
+    ALL_ROWS,
+    MEAN,
+    ONE_SITE,
+    SMALL_GROUPS,
+    WORST_GROUP,
+    WORST_SITE,
+    Judge,
+    LossSums,
+    Players,
+    sum_losses,
+)
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.card import judge_of
 from fedminmax.methods.catalogue import CARDS

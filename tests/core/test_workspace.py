@@ -17,13 +17,13 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import cnn, mlp
 from fedminmax.core.one_step import losses_of, weighted_gradient
 from fedminmax.core.task import Task
-from fedminmax.core.workers import (
+from fedminmax.core.workspace import (
     ACTIVATION_BYTES_ON_CPU,
+    Workspace,
     choose_rows_per_chunk,
     multiplications_per_row,
     run_in_parallel,
 )
-from fedminmax.core.workspace import Workspace
 
 
 def images(rows: int, seed: int = 0) -> Examples:

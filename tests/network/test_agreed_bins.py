@@ -28,8 +28,7 @@ from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.sites import PlainSites, Sites
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import counts_from_bytes, sections_to_bytes
-from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
-from fedminmax.network.wire.plan_checks import plan_from_bytes
+from fedminmax.network.wire.plan import NetworkPlan, plan_from_bytes, plan_to_bytes
 from tests.network.masked_problem import FourSites, Killed, listed_config, masked_plan
 from tests.network.network_problem import SITES, DirectTransport
 

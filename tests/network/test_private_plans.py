@@ -10,8 +10,13 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.core.noise import Unit
 from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.plan import NetworkPlan, SecureAggregation, digest_of, plan_to_bytes
-from fedminmax.network.wire.plan_checks import plan_from_bytes
+from fedminmax.network.wire.plan import (
+    NetworkPlan,
+    SecureAggregation,
+    digest_of,
+    plan_from_bytes,
+    plan_to_bytes,
+)
 from tests.network.masked_problem import FOUR_SITES, listed_config
 from tests.network.private_sites import FAST, PROMISE, private_plan
 

@@ -14,10 +14,10 @@ from fedminmax.network.wire.plan import (
     NetworkPlan,
     SecureAggregation,
     digest_of,
+    plan_from_bytes,
     plan_to_bytes,
     threshold_for,
 )
-from fedminmax.network.wire.plan_checks import plan_from_bytes
 from tests.network.network_problem import plan_of, write_tables
 
 LISTED = '[groups]\nvalues = { sex = ["Female", "Male"] }'

@@ -30,8 +30,7 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME, LOSSES_WITH_GRADIENTS, chances_of
 from fedminmax.core.noise import add_clipped_rows
-from fedminmax.core.workers import run_in_parallel
-from fedminmax.core.workspace import Workspace
+from fedminmax.core.workspace import Workspace, run_in_parallel
 
 
 def weighted_gradient(

@@ -18,7 +18,6 @@ from fedminmax.core.additive.model import check_rising
 from fedminmax.core.errors import InputError, install_command
 from fedminmax.data.frames import is_frame
 from fedminmax.estimators import coding
-from fedminmax.estimators.additive import Explanation, explanation_of, start_additive
 from fedminmax.estimators.settings import (
     ADDITIVE,
     TrainingSettings,
@@ -28,11 +27,14 @@ from fedminmax.estimators.settings import (
     validation_share,
 )
 from fedminmax.estimators.training import (
+    Explanation,
     Rows,
     Trained,
+    explanation_of,
     measure_scaling,
     outputs_of,
     place_rows,
+    start_additive,
     train_rows,
 )
 from fedminmax.findings.training import convergence_text

@@ -13,8 +13,8 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 from fedminmax.core.convergence import WORST_RECORDS, Goal
 from fedminmax.core.convergence import WORST_SITE as WORST_SITE_RISK
 from fedminmax.core.errors import InputError
-from fedminmax.core.judging import MEAN, WORST_GROUP, WORST_SITE, Judge
 from fedminmax.core.noise import Unit
+from fedminmax.core.validation import MEAN, WORST_GROUP, WORST_SITE, Judge
 from fedminmax.methods.method import AnyMethod, takes_one_step
 
 # Fields for a method's name and result, which do not affect how it works.

@@ -53,11 +53,11 @@ from torch import Tensor
 from fedminmax.core.errors import InputError, install_command
 from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.judging import WORST_SITE, Judge
 from fedminmax.core.local_epochs import shuffled_batches
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.parity import Parity, cells_of, check_two_classes, count_by_cell, group_rates
 from fedminmax.core.solvers.simplex import min_norm_weights
+from fedminmax.core.validation import WORST_SITE, Judge
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import AUTHORS, OURS, MethodCard, Over, Pace
 from fedminmax.methods.method import SiteData

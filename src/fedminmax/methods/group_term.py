@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.judging import Judge, Players
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.solvers.simplex import tilted_mean, tilted_weights
+from fedminmax.core.validation import Judge, Players
 from fedminmax.methods.card import OURS, SAFE_RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_not_negative, check_rate

@@ -30,9 +30,9 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.judging import Judge, Players
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
+from fedminmax.core.validation import Judge, Players
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
 from fedminmax.methods.method import SiteData

@@ -19,8 +19,14 @@ from fedminmax.core.files import write_text
 from fedminmax.data.tables.sources import read_source
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.codec import adapter_of
-from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, plan_of_config
-from fedminmax.network.wire.plan_checks import noise_fault, privacy_fault, secure_aggregation_fault
+from fedminmax.network.wire.plan import (
+    MIN_MASKED_SITES,
+    NetworkPlan,
+    noise_fault,
+    plan_of_config,
+    privacy_fault,
+    secure_aggregation_fault,
+)
 from fedminmax.network.wire.site_rules import MINIMUM_SITES, SiteRules
 from fedminmax.runs.folder import (
     BASELINE_FOLDER,

@@ -23,7 +23,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
-from fedminmax.core.workers import usable_device
+from fedminmax.core.workspace import usable_device
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.encode import initial_model
 from fedminmax.data.tables.encoding import encoding_as_json

@@ -26,7 +26,7 @@ from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear, mlp
 from fedminmax.core.randomness import Purpose, numpy_stream, stream_seed, torch_seeded
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
-from fedminmax.core.workers import usable_device
+from fedminmax.core.workspace import usable_device
 from fedminmax.data import synthetic
 from fedminmax.data.adult import CLASS_NAMES, Adult
 from fedminmax.data.partition import Setting, partition_by_setting

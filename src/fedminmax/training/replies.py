@@ -24,8 +24,7 @@ from fedminmax.core.examples import Examples, concatenate
 from fedminmax.core.messages import NO_STATISTICS, Order, Reveals, RoundKey, Sums, zero_sums
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.randomness import Purpose, globally_seeded
-from fedminmax.core.workers import worker_pool
-from fedminmax.core.workspace import Workspace
+from fedminmax.core.workspace import Workspace, worker_pool
 from fedminmax.methods.method import (
     AnyMethod,
     OneStepMethod,

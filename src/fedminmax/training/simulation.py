@@ -30,8 +30,7 @@ from fedminmax.core.task import (
     copy_model,
 )
 from fedminmax.core.validation import NO_LOSSES, LossSums, sum_losses
-from fedminmax.core.workers import work_size_of
-from fedminmax.core.workspace import Workspace, model_with
+from fedminmax.core.workspace import Workspace, model_with, work_size_of
 from fedminmax.methods.method import (
     AnyMethod,
     SiteData,

@@ -18,8 +18,7 @@ from fedminmax.network.site.settings import (
     site_settings_text,
 )
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
-from fedminmax.network.wire.plan_checks import plan_from_bytes
+from fedminmax.network.wire.plan import NetworkPlan, plan_from_bytes, plan_to_bytes
 from tests.network.network_problem import plan_of, write_tables
 
 

@@ -3,10 +3,10 @@
 A record has one code in each of F blocks. So gradients are histograms of slopes by group and code,
 and curvature is a histogram for each pair of blocks: F (F + 1) / 2 additions per record, whatever
 the number of codes (Wood, Li, Shaddick, Augustin: Generalized additive models for gigadata, JASA
-2017). A linear model of the codes' indicators has the same sums (``core.group_sums``).
+2017). A linear model of the codes' indicators has the same sums (``core.one_step``).
 
 Curvature is one matrix: that of the weighted sum of the groups' losses, with a weight for each
-group that the server chooses. Its second derivatives in the outputs are as in ``core.group_sums``.
+group that the server chooses. Its second derivatives in the outputs are as in ``core.one_step``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME, LOSSES_WITH_GRADIENTS, chances_of
 from fedminmax.core.one_step import CODED_ROWS_PER_CHUNK, GroupSums, equal_parts, pair_weights
-from fedminmax.core.workers import run_in_parallel
+from fedminmax.core.workspace import run_in_parallel
 
 # Threads take turns at fewer records than this for longer than they add.
 MIN_RECORDS_OF_THREADS = 2**14

@@ -87,7 +87,7 @@ class SecondOrderState:
     """The next candidate, the best model so far with what is known there, and the bounds.
 
     ``damping`` is the trust region's, relative to ``scale``, the largest curvature seen for each
-    parameter; both are in coordinates around the columns' ``centre`` (see ``solvers.centring``).
+    parameter; both are in coordinates around the columns' ``centre`` (see ``max_of_quadratics``).
     ``promised`` is the predicted decrease at the next candidate, within the trust region, and
     ``left`` the most that the quadratics leave to be gained by any step; for squared error, which
     determines the next candidate's risk, by any step from there. ``tangents`` are

@@ -14,7 +14,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.network.server.news import ProgressReporter, news_as_json
 from fedminmax.network.server.run import publish_results, run_plan
 from fedminmax.network.wire.endpoints import Endpoint
-from fedminmax.network.wire.plan_checks import plan_from_bytes
+from fedminmax.network.wire.plan import plan_from_bytes
 from fedminmax.network.wire.transport import NO_LIMITS, PRESENCE_TIMEOUT, Answer, wait_for_all
 
 RUNS_FOLDER = "fedminmax_runs"

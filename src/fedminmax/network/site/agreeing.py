@@ -48,8 +48,7 @@ from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import vector_from_bytes
-from fedminmax.network.wire.plan import digest_of
-from fedminmax.network.wire.plan_checks import MAX_PLAN_BYTES, plan_from_bytes
+from fedminmax.network.wire.plan import MAX_PLAN_BYTES, digest_of, plan_from_bytes
 from fedminmax.network.wire.sections import (
     Sections,
     sections_of_summary,

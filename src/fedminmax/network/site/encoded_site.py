@@ -28,8 +28,7 @@ from fedminmax.core.models import mixture_with
 from fedminmax.core.one_step import evaluation_losses
 from fedminmax.core.task import Task, check_fit
 from fedminmax.core.validation import LossSums, sum_losses
-from fedminmax.core.workers import choose_rows_per_chunk
-from fedminmax.core.workspace import Workspace
+from fedminmax.core.workspace import Workspace, choose_rows_per_chunk
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import EncodedQuantity, Encoding, Scale
 from fedminmax.data.tables.parse_rows import ParsedRows

@@ -35,8 +35,7 @@ from fedminmax.network.site import policy
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
 from fedminmax.network.site.sender import completed_rows
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
-from fedminmax.network.wire.plan import digest_of, plan_of_config
-from fedminmax.network.wire.plan_checks import masking_fault, privacy_fault
+from fedminmax.network.wire.plan import digest_of, masking_fault, plan_of_config, privacy_fault
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.additive_class import MAX_ROUNDS as ROUNDS_OF_CLASS
 from fedminmax.training.additive_class import MOST_CELLS
