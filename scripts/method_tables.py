@@ -1,6 +1,4 @@
-"""Writes what lists all methods from their cards: tables in the docs, and the names of a room.
-
-README.md and docs/methods.md have the tables, ``methods/__init__.pyi`` the names.
+"""Writes what lists all methods from their cards: a table in docs/methods.md, the names of a room.
 
 usage: python scripts/method_tables.py   (or: make tables)
 """
@@ -8,28 +6,12 @@ usage: python scripts/method_tables.py   (or: make tables)
 from pathlib import Path
 
 from fedminmax import methods
-from fedminmax.core.messages import Reveals
 from fedminmax.core.parity import Parity
 from fedminmax.methods.catalogue import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
 BEGIN = "<!-- begin: written by scripts/method_tables.py from the methods' cards -->\n"
 END = "<!-- end -->\n"
-SHORT = {
-    Reveals.SUMS.value: "sums",
-    Reveals.OWN_LOSS.value: "its loss",
-    Reveals.OWN_VECTOR.value: "its update",
-}
-
-
-def readme_table() -> str:
-    """Return a short table: methods that minimise the same and show the same share a line."""
-    names: dict[tuple[str, str], list[str]] = {}
-    for card in BUILT_IN.values():
-        facts = card.optimises, SHORT[card.reveals]
-        names.setdefault(facts, []).append(f"`{card.make.__name__}`")
-    lines = [[", ".join(own), *facts] for facts, own in names.items()]
-    return _table(["method", "minimises", "a site reveals"], lines)
 
 
 def methods_table() -> str:
@@ -74,7 +56,7 @@ def names_of_the_room() -> str:
 
 
 STUB = Path(methods.__path__[0]) / "__init__.pyi"
-TABLES = {"README.md": readme_table, "docs/methods.md": methods_table}
+PAGE = ROOT / "docs" / "methods.md"
 
 
 def with_table(text: str, table: str) -> str:
@@ -90,8 +72,6 @@ def _table(headers: list[str], lines: list[list[str]]) -> str:
 
 
 if __name__ == "__main__":
-    for name, table in TABLES.items():
-        page = ROOT / name
-        text = page.read_text(encoding="utf-8")
-        page.write_text(with_table(text, table()), encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(with_table(text, methods_table()), encoding="utf-8")
     STUB.write_text(names_of_the_room(), encoding="utf-8")

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts.benefit_picture import demo_changes
 from sklearn.linear_model import LogisticRegression
 
 from fedminmax.data.demo_tables import HOSPITALS, hospital_tables
 from tests.cli.in_process import run_here
+from tests.test_readme import DEMO
 
 
 def test_nausea_is_a_sign_in_women_and_hardly_one_in_men() -> None:
@@ -58,3 +60,4 @@ def test_the_first_run_helps_and_the_second_does_not(
         verdicts.append(results["verdict"]["verdict"])
         assert results["proof"]
     assert verdicts == ["helped, at a price", "no clear change"]
+    assert demo_changes(folders[0] / "run") == DEMO

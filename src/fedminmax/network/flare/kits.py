@@ -70,7 +70,8 @@ README = """# {site}: taking part in a federation
 
 {key}
 
-1. Install: `pip install 'fedminmax[cli,flare]'`
+1. Install the version of fedminmax that the coordinator names, with the extras `cli` and `flare`:
+   `pip install './fedminmax-VERSION-py3-none-any.whl[cli,flare]'`
 2. Look at what would leave your site, before anything is sent:
    `fedminmax site check --kit . --data YOUR_TABLE.csv --suppress-below 20`
    (fedminmax.toml in this folder says which columns are read, and how; if it is not here, the
