@@ -1,4 +1,4 @@
-"""The README is short, its Python runs as written, and its numbers are those of committed results."""
+"""The README is short, its Python runs as written, its numbers are those of committed results."""
 
 import json
 import re
