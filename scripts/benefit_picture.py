@@ -133,7 +133,7 @@ def census_scores() -> list[tuple[tuple[str, str], float, float]]:
         for model in MODELS
     }
     return [
-        (name, *(fmean(run[key] for run in own[model]) for key in ("worst", "mean")))
+        (name, fmean(run["worst"] for run in own[model]), fmean(run["mean"] for run in own[model]))
         for model, name in MODELS.items()
     ]
 
