@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedminmax.network.secure.fixed_point import EXACT_BYTES, LAST_WORDS, pack
 from fedminmax.network.secure.layouts import (
     Layouts,
-    score_shape,
+    measured_shape,
     sizes_from_bytes,
     summary_layout,
 )
@@ -36,13 +36,13 @@ from fedminmax.network.site.site import Site
 from fedminmax.network.wire.messages import (
     counts_from_bytes,
     order_from_bytes,
-    score_sums_from_bytes,
     sums_from_bytes,
+    sums_of_models_from_bytes,
 )
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.sections import (
     Sections,
-    sections_of_scores,
+    sections_of_models,
     sections_of_summary,
     sections_of_sums,
     summary_from_bytes,
@@ -142,9 +142,9 @@ def unmasked_numbers(
             layout = layouts.round(own._methods[call.asked["run"]], order)
         else:
             encoding = own._ready("it")[1].encoding
-            shape = score_shape(encoding, len(plan.runs))
+            shape = measured_shape(plan, encoding, len(plan.runs))
             message = own.measure(call.asked["models"])
-            values = sections_of_scores(score_sums_from_bytes(message, *shape, site))
+            values = sections_of_models(sums_of_models_from_bytes(message, shape, site))
             layout = layouts.measure(len(plan.runs))
         packed = pack(layout, values, len(call.ask.sites))
         yield packed.words.tobytes() + exact_to_bytes(packed.exact), layout.words

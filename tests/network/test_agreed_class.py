@@ -11,11 +11,15 @@ from torch import Tensor
 from fedminmax.config.planned_runs import RATE, SAFE, PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.additive.model import AdditiveModel, Pair
+from fedminmax.core.examples import concatenate
 from fedminmax.core.workspace import model_with
 from fedminmax.data.tables import bins
 from fedminmax.data.tables.encoding import with_directions
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
+from fedminmax.exports.effects import departures_of
+from fedminmax.metrics.code_sums import code_shape, code_sums
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
+from fedminmax.network.server.measure import read_measured
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.site.policy import check_encoding
 from fedminmax.network.wire.codec import RefusedError, record_to_bytes
@@ -125,6 +129,27 @@ def test_the_network_has_the_simulations_model(
     ]
     half = len(tables.train)
     assert torch.allclose(torch.cat(outputs[:half]), torch.cat(outputs[half:]), atol=1e-9)
+    # What training records of each group ask for is a sum over sites, too.
+    shape = code_shape(tables.encoding, 1)
+    rows = concatenate([part.examples for part in tables.train])
+    pooled = code_sums([model_with(task, members[0])], rows, shape)
+    summed = read_measured(tmp_path / "server").codes
+    assert torch.equal(summed.code_counts, pooled.code_counts)
+    assert torch.allclose(summed.code_slopes, pooled.code_slopes, atol=1e-6)
+    assert torch.allclose(summed.code_bends, pooled.code_bends, atol=1e-6)
+    ours, theirs = (departures_of(tables.encoding, own) for own in (summed, pooled))
+    assert ours is not None
+    assert theirs is not None
+    # Sine curves of age are steeper for men.
+    assert {"age"} <= {own.column for own in ours[0]}
+    for one, other in zip(ours[0], theirs[0], strict=True):
+        assert (one.column, one.group, one.cells, one.records) == (
+            other.column,
+            other.group,
+            other.cells,
+            other.records,
+        )
+        assert one.shifts == pytest.approx(other.shifts, abs=1e-6)
 
 
 @pytest.mark.parametrize("masked", [False, True])

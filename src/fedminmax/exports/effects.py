@@ -10,8 +10,8 @@ centred over the training records (``core.additive.effects``).
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import accumulate, pairwise
 from statistics import NormalDist
 
 import numpy as np
@@ -22,14 +22,12 @@ from torch import Tensor, nn
 
 from fedminmax.config.schema import Kind
 from fedminmax.core.additive.effects import CentredEffects, centred_effects
-from fedminmax.core.additive.model import AdditiveModel, Block
-from fedminmax.core.additive.sums import coded_bends, coded_group_sums
+from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.errors import InputError
-from fedminmax.core.examples import Examples
-from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.models import Mixture
 from fedminmax.data.tables.encoding import BinnedQuantity, CodedCategory, CodedFeature, Encoding
 from fedminmax.data.tables.plain_fit import MIN_SHOWN, Departure
+from fedminmax.metrics.code_sums import CodeSums
 
 Numbers = tuple[float, ...]
 # Of all groups and columns together, if none differs; and the least that is worth telling, in
@@ -143,44 +141,30 @@ def effects_of(model: nn.Module, encoding: Encoding) -> ModelEffects | None:
     )
 
 
-def departures_of(
-    model: nn.Module, encoding: Encoding, parts: Sequence[Examples]
-) -> tuple[Departure, ...] | None:
-    """Return where groups of these coded records differ clearly from an effect, by column.
+def departures_of(encoding: Encoding, sums: CodeSums) -> list[tuple[Departure, ...]] | None:
+    """Return where groups differ clearly from an effect, by column, for each of some models.
 
-    None of a model that is not additive, or has more than one score.
+    None if the sums are of no model.
     """
-    if not isinstance(model, AdditiveModel) or model.out_features > 2:
-        return None
-    outputs, groups = model.out_features, len(encoding.groups)
-    blocks = [Block(size) for size in model.design.sizes]
-    plain = AdditiveModel(outputs, blocks, records=1, ridge=0.0)
-    plain.load_effects(model.effects.detach(), model.bias.detach())
-    loss = "cross_entropy" if outputs == 2 else "squared_error"
-    structure = LinearStructure(outputs, plain.design.columns, intercept=True, loss=loss)
-    parameters = torch.cat([own.detach().flatten() for own in plain.parameters()])
-    slopes = torch.zeros(groups, plain.design.columns, dtype=torch.float64)
-    bends, counts, losses = slopes.clone(), slopes.clone(), slopes.new_zeros(groups)
-    for rows in parts:
-        sums = coded_group_sums(structure, plain.design, parameters, rows, groups)
-        slopes += structure.as_matrix(sums.gradients)[:, -1, :-1]
-        losses += sums.losses
-        for group in range(groups):
-            members = rows.rows((rows.group == group).nonzero()[:, 0])
-            bends[group] += coded_bends(structure, plain.design, parameters, members)[-1]
-            for block, span in enumerate(plain.design.slices()):
-                codes = members.x[:, block].long()
-                counts[group, span] += torch.bincount(codes, minlength=span.stop - span.start)
-    unit = 1.0
-    if outputs == 1:
+    models = range(len(sums.code_slopes))
+    return [_departures(encoding, sums, number) for number in models] or None
+
+
+def _departures(encoding: Encoding, sums: CodeSums, model: int) -> tuple[Departure, ...]:
+    counts, groups = sums.code_counts[0], len(encoding.groups)
+    slopes, bends = sums.code_slopes[model], sums.code_bends[model]
+    features, unit = _features(encoding), 1.0
+    sizes = [feature.block.size for feature in features]
+    if encoding.outputs == 1:
         # The deviation of all predictions' errors is the unit in which groups are compared.
-        unit = math.sqrt(float(losses.sum()) / max(sum(map(len, parts)), 1)) or 1.0
+        all_records = float(counts[:, : sizes[0]].sum())
+        unit = math.sqrt(float(sums.code_losses[model]) / max(all_records, 1.0)) or 1.0
         slopes, bends = slopes / (2.0 * unit), bends / 2.0
-    features = _features(encoding)
     limit = NormalDist().inv_cdf(1.0 - FALSE_ALARMS / (groups * len(features)))
     deviation = 1.0 if encoding.target_scale is None else encoding.target_scale.deviation
     found: list[Departure] = []
-    for feature, span in zip(features, plain.design.slices(), strict=False):
+    spans = [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
+    for feature, span in zip(features, spans, strict=True):
         ordered = 0 if isinstance(feature, CodedCategory) else len(feature.edges) + 1
         clear = []
         for group, name in enumerate(encoding.group_names):

@@ -85,11 +85,6 @@ def _own(departures: Sequence[Departure] | None, effect: Effect) -> list[Departu
 def _by_group(run: Run) -> str:
     """Say whether the effects are those of every group."""
     results = run.chosen.results
-    if results.departures is None and results.sites is not None:
-        return (
-            " Whether they are the same in every group is known only of records in one place, "
-            "not of sites over a network."
-        )
     if results.departures is None:
         return ""
     if not results.departures:

@@ -10,6 +10,8 @@ The sites' personal models are each measured on their own site's test rows.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
 from fedminmax.findings.records import Measured, Results
 from fedminmax.methods.shared.frontier_server import ProvedBoundary
 from fedminmax.methods.shared.players_state import boundary_of, frontier_of
+from fedminmax.metrics.code_sums import code_shape, code_sums, no_code_sums
 from fedminmax.metrics.sums import empty_sums, metric_names, score_table, sum_by_group, sum_scores
 from fedminmax.runs.assemble import (
     FinishedRun,
@@ -183,7 +186,9 @@ def finish_run(
     # Remarks depend on single rows, without noise: the screen of a private run has shown them.
     is_private = config.privacy is not None
     train = [part.examples for part in tables.train]
-    departures = None if is_private else departures_of(saved.model, saved.encoding, train)
+    shape = code_shape(saved.encoding, int(len(members) == 1 and not is_private))
+    by_code = [code_sums([saved.model], rows, shape) for rows in train]
+    departures = departures_of(saved.encoding, reduce(add, by_code, no_code_sums(shape)))
     return FinishedRun(
         run,
         rounds,
@@ -197,7 +202,7 @@ def finish_run(
         personal=personal,
         notes=() if is_private else tuple(notes),
         warnings=() if is_private else tables.kept_warnings,
-        departures=departures,
+        departures=departures[0] if departures else None,
     )
 
 

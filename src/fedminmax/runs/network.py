@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedminmax.config.planned_runs import with_rate
 from fedminmax.config.read import TableConfig
+from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_copy
 from fedminmax.core.iterates import Iterate
@@ -32,11 +33,13 @@ from fedminmax.data.tables.census import FORMAT, CensusFile
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.load import size_warnings, small_group_remarks
 from fedminmax.data.tables.sources import read_source
+from fedminmax.exports.effects import departures_of
 from fedminmax.exports.saved_model import SavedModel, mixed_model
 from fedminmax.findings.privacy import WITHOUT_AGGREGATION, with_aggregation
 from fedminmax.findings.records import PrivacyOfRun, Results, SiteOfRun
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import SelectingState
+from fedminmax.metrics.code_sums import CodeSums
 from fedminmax.metrics.sums import ScoreSums, by_group, score_table, sum_by_group
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agree import NoisyCensus
@@ -90,6 +93,11 @@ def collect_network_run(
     tests = score_tests(fetched, plan, config, [own for run in runs for own in _measured_of(run)])
     census = census_of_sites(plan, agreed, tests)
     runs = [_with_remarks(run, plan, fetched, census, tests) for run in runs]
+    departures = departures_of(agreed.encoding, tests.codes)
+    for number, own in enumerate(departures or ()):
+        # Of a mixture the sums are those of its first model.
+        if isinstance(runs[number].saved.model, AdditiveModel):
+            runs[number] = replace(runs[number], departures=own)
     masks = plan.secure_aggregation
     protected: dict[str, Any] = {
         "privacy": None if plan.privacy is None else _privacy(plan, agreed, spent),
@@ -205,12 +213,14 @@ def _chooses_itself(run: TableRun, task: Task, agreed: Agreed) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ScoredTests:
-    """Sums of all runs' scores on test rows, and these rows by site and by owner of a file.
+    """Sums of all runs' models on test rows, and these rows by site and by owner of a file.
 
-    ``totals`` of scores are by site, where they are not masked.
+    ``totals`` of scores are by site, where they are not masked. ``codes`` are sums over training
+    rows.
     """
 
     sums: ScoreSums
+    codes: CodeSums
     by_site: Tensor
     totals: dict[str, Tensor]
     of_files: dict[str, tuple[int, ...]]
@@ -242,7 +252,7 @@ def score_tests(
     for owner, sums in by_owner.items():
         totals[owner] = totals.get(owner, 0.0) + sums.totals
     everything = reduce(add, by_owner.values(), measured.sums)
-    return ScoredTests(everything, by_site, totals, of_files)
+    return ScoredTests(everything, measured.codes, by_site, totals, of_files)
 
 
 def _with_remarks(

@@ -90,7 +90,9 @@ README = """# {site}: taking part in a federation
   `fedminmax-fast` one for each group and, for an additive or linear model, weighted sums of
   products of every two columns. `site check` lists it for your table.
 - After training: by group, the number of held-out rows, the sums of their scores and of products
-  of these scores; of two classes, counts of rows by score.
+  of these scores; of two classes, counts of rows by score; of an additive model, by group and by
+  bin or category of every column, the number of training rows and sums of their slopes and second
+  derivatives.
 
 {seen} Groups with fewer rows than
 `--suppress-below` are not disclosed: your site then takes no part, or, with `--small-groups merge`,

@@ -44,11 +44,12 @@ from fedminmax.data.tables.encoding import Encoding
 from fedminmax.methods.expectations import expected_reply
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
+from fedminmax.metrics.code_sums import code_shape
 from fedminmax.metrics.sums import curves_length, metric_names
 from fedminmax.network.secure.fixed_point import MAX_EXPONENT, Kind, Layout, Section, exponent_for
 from fedminmax.network.wire.codec import RefusedError, record_from_bytes
 from fedminmax.network.wire.plan import NetworkPlan, task_of
-from fedminmax.network.wire.sections import categories_of, quantities_of, strata_of
+from fedminmax.network.wire.sections import MeasuredShape, categories_of, quantities_of, strata_of
 from fedminmax.network.wire.values import COUNTS_PER_COLUMN
 from fedminmax.training.certify import prover_for
 from fedminmax.training.private import mechanism_of, packed_zeros, step_size_of
@@ -232,7 +233,9 @@ class Layouts:
 
     def measure(self, runs: int) -> Layout:
         """Return the sections of sums of the scores of this many runs' models."""
-        lines, scores, curves = score_shape(self.encoding, runs)
+        shape = measured_shape(self.plan, self.encoding, runs)
+        lines, scores, curves = shape.lines, shape.scores, shape.curves
+        codes = {name: math.prod(own) for name, own in shape.codes.numbers.items()}
         largest, rows = 2.0 if self.encoding.outputs > 1 else math.inf, 2**self.sizes.rows
         return Layout(
             (
@@ -240,6 +243,11 @@ class Layouts:
                 self._fixed_or_exact("totals", lines * scores, largest * rows),
                 self._fixed_or_exact("products", lines * scores**2, largest**2 * rows),
                 Section("curves", lines * curves, Kind.COUNT, width=CURVE_BYTES),
+                Section("code_counts", codes["code_counts"], Kind.COUNT, width=CURVE_BYTES),
+                # Slopes of cross-entropy are at most 1, second derivatives at most 1/4 or 2.
+                self._fixed_or_exact("code_slopes", codes["code_slopes"], 0.5 * largest * rows),
+                self._fixed_or_exact("code_bends", codes["code_bends"], 2.0 * rows),
+                self._fixed_or_exact("code_losses", codes["code_losses"], math.inf),
             )
         )
 
@@ -333,10 +341,17 @@ def _noisy(name: str, length: int, deviation: float) -> Section:
     return Section(name, length, Kind.FIXED, bits)
 
 
-def score_shape(encoding: Encoding, runs: int) -> tuple[int, int, int]:
-    """Return how many lines there are, and scores and counts by score of this many runs' models.
+def measured_shape(plan: NetworkPlan, encoding: Encoding, models: int) -> MeasuredShape:
+    """Return the shape of sums of so many models.
 
-    Groups within a merged one have lines of their own.
+    Groups within a merged one have lines of their own. Models are compared with what the training
+    rows of groups ask for if each is a run's, not a point of a frontier.
     """
     lines, names = len(encoding.groups) + len(encoding.merged_groups), metric_names(encoding)
-    return lines, runs * 2 * len(names), curves_length(names, runs)
+    told = models if models == len(plan.runs) and plan.privacy is None else 0
+    return MeasuredShape(
+        lines,
+        models * 2 * len(names),
+        curves_length(names, models),
+        code_shape(encoding, told),
+    )

@@ -18,12 +18,11 @@ from fedminmax.core.validation import LossSums
 from fedminmax.data.tables.agree import Grids
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json
 from fedminmax.data.tables.site_summary import SiteSummary, row_lengths
-from fedminmax.metrics.sums import ScoreSums
 from fedminmax.network.secure.layouts import (
     Layouts,
     Sizes,
     cells_layout,
-    score_shape,
+    measured_shape,
     summary_layout,
     values_layout,
 )
@@ -36,12 +35,13 @@ from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import models_to_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan
 from fedminmax.network.wire.sections import (
+    SumsOfModels,
     losses_of,
-    scores_of,
     summary_from_bytes,
     summary_of,
     summary_to_bytes,
     sums_of,
+    sums_of_models,
 )
 from fedminmax.network.wire.values import (
     Values,
@@ -198,15 +198,17 @@ class MaskedSites(MaskedAsking):
 
     def measure(
         self, members: Sequence[Tensor], encoding: Encoding, senders: Sequence[str]
-    ) -> Received[ScoreSums]:
-        """Ask for the total of the scores of each run's models on held-out rows."""
+    ) -> Received[SumsOfModels]:
+        """Ask for the totals of each run's models: on held-out rows, and by code of training."""
         content = models_to_bytes(members)
 
-        def scores() -> tuple[ScoreSums, MaskedTotal]:
+        shape = measured_shape(self._plan, encoding, len(members))
+
+        def scores() -> tuple[SumsOfModels, MaskedTotal]:
             layout, payload = self._found_layouts().measure(len(members)), {"models": content}
             question = Question(Endpoint.MEASURE)
             total = self._total_of_a_round(question, layout, payload, content)
-            return scores_of(total.values, *score_shape(encoding, len(members))), total
+            return sums_of_models(total.values, shape), total
 
         return self._try_total(0, scores, senders)
 

@@ -18,14 +18,15 @@ from fedminmax.core.files import write_bytes
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.groups import merged_key
 from fedminmax.metrics.auroc import BINS, CELLS
+from fedminmax.metrics.code_sums import CodeShape, CodeSums, no_code_sums
 from fedminmax.metrics.row_scores import MISSED
 from fedminmax.metrics.sums import ScoreSums, by_group, empty_sums, metric_names
-from fedminmax.network.secure.layouts import score_shape
+from fedminmax.network.secure.layouts import measured_shape
 from fedminmax.network.server.agreement import Agreement
 from fedminmax.network.server.sites import Sites
 from fedminmax.network.wire.codec import RefusedError, check_finite
 from fedminmax.network.wire.plan import max_rows_set_aside
-from fedminmax.network.wire.sections import SCORE_SECTIONS
+from fedminmax.network.wire.sections import CODE_SECTIONS, SCORE_SECTIONS
 
 MEASURED_FILE = "measured.safetensors"
 ROUNDING = 1e-5
@@ -53,12 +54,14 @@ class Measured:
 
     They are by group and then, by themselves, of the groups that were merged into one of these.
     ``rows`` counts held-out rows by the plan's sites, in their order, and group. ``totals`` are the
-    sums of scores of each of these sites; there are none where they are masked.
+    sums of scores of each of these sites; there are none where they are masked. ``codes`` are sums
+    over training rows.
     """
 
     sums: ScoreSums
     rows: Tensor
     totals: Tensor
+    codes: CodeSums
 
 
 def measure(
@@ -69,19 +72,23 @@ def measure(
     asked = [site for site in plan.senders if site not in agreement.refused]
     models = [table.to(agreement.task.initial_parameters) for table in members]
     received = sites.measure(models, encoding, asked)
-    lines, scores, _ = score_shape(encoding, len(members))
-    silent, most = received.reasons, _max_scores(encoding, scores)
+    shape = measured_shape(plan, encoding, len(members))
+    silent, most = received.reasons, _max_scores(encoding, shape.scores)
     rows = torch.zeros(len(plan.senders), len(encoding.groups), dtype=torch.int64)
     masked = plan.secure_aggregation is not None
-    totals = torch.zeros(0 if masked else len(plan.senders), lines, scores, dtype=torch.float64)
-    total = empty_sums(lines, metric_names(encoding), len(members))
-    for site, sums in received.records.items():
+    sites_told = 0 if masked else len(plan.senders)
+    totals = torch.zeros(sites_told, shape.lines, shape.scores, dtype=torch.float64)
+    total = empty_sums(shape.lines, metric_names(encoding), len(members))
+    codes = no_code_sums(shape.codes)
+    for site, both in received.records.items():
+        sums = both.scores
         try:
             counts = by_group(sums, encoding)[0].counts
             _check_possible(sums, site)
             _check_held_out(counts.tolist(), agreement, site)
             _check_scores(sums, most, site)
             _check_curves(sums, encoding, len(members), site)
+            _check_codes(both.codes, shape.codes, agreement, site)
         except RefusedError as error:
             silent[site] = str(error)
             continue
@@ -89,7 +96,8 @@ def measure(
         if not masked:
             totals[plan.senders.index(site)] = sums.totals
         total += sums
-    return Measured(total, rows, totals), silent
+        codes += both.codes
+    return Measured(total, rows, totals, codes), silent
 
 
 def _check_possible(sums: ScoreSums, site: str) -> None:
@@ -164,10 +172,30 @@ def _check_curves(sums: ScoreSums, encoding: Encoding, models: int, site: str) -
         raise RefusedError(f"{site} sent counts by score that are of other records; refused")
 
 
+def _check_codes(sums: CodeSums, shape: CodeShape, agreement: Agreement, site: str) -> None:
+    """Refuse sums by code that are not of the site's training rows."""
+    check_finite(sums.code_slopes, "slopes by code", site)
+    check_finite(sums.code_bends, "second derivatives by code", site)
+    check_finite(sums.code_losses, "losses", site)
+    rows = agreement.census.counts[agreement.plan.senders.index(site)]
+    columns = torch.split(sums.code_counts, list(shape.sizes), dim=2) if shape.models else ()
+    most, classifies = sums.code_counts * (1.0 + ROUNDING) + ROUNDING, shape.outputs > 1
+    bend = 0.25 if classifies else 2.0
+    if (
+        bool((sums.code_counts < 0).any())
+        or not all(torch.equal(own.sum(dim=2)[0], rows) for own in columns)
+        or bool((sums.code_bends < -ROUNDING).any())
+        or bool((sums.code_bends > bend * most).any())
+        or (classifies and bool((sums.code_slopes.abs() > most).any()))
+    ):
+        raise RefusedError(f"{site} sent sums by code that are of other records; refused")
+
+
 def write_measured(folder: Path, measured: Measured) -> None:
     """Keep what was measured."""
     sums = measured.sums
     vectors = {name: getattr(sums, name) for name in SCORE_SECTIONS}
+    vectors |= {name: getattr(measured.codes, name) for name in CODE_SECTIONS}
     write_tensors(
         folder / MEASURED_FILE, vectors | {"rows": measured.rows, "by_site": measured.totals}
     )
@@ -175,6 +203,7 @@ def write_measured(folder: Path, measured: Measured) -> None:
 
 def read_measured(folder: Path) -> Measured:
     """Read what was measured."""
-    names = (*SCORE_SECTIONS, "rows", "by_site")
+    names = (*SCORE_SECTIONS, *CODE_SECTIONS, "rows", "by_site")
     *sums, rows, totals = read_tensors(folder / MEASURED_FILE, names)
-    return Measured(ScoreSums(*sums), rows, totals)
+    scores, codes = sums[: len(SCORE_SECTIONS)], sums[len(SCORE_SECTIONS) :]
+    return Measured(ScoreSums(*scores), rows, totals, CodeSums(*codes))

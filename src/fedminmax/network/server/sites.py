@@ -20,13 +20,12 @@ from fedminmax.data.tables.agree import Grids
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.methods.method import AnyMethod
-from fedminmax.metrics.sums import ScoreSums
-from fedminmax.network.secure.layouts import score_shape
+from fedminmax.network.secure.layouts import measured_shape
 from fedminmax.network.wire import messages
 from fedminmax.network.wire.codec import RefusedError, checked_bytes, record_to_bytes
 from fedminmax.network.wire.endpoints import NO_ARGUMENTS, Endpoint
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
-from fedminmax.network.wire.sections import summary_from_bytes
+from fedminmax.network.wire.sections import SumsOfModels, summary_from_bytes
 from fedminmax.network.wire.transport import Attendance, Transport, gather
 from fedminmax.network.wire.values import (
     COUNTS_PER_COLUMN,
@@ -181,8 +180,8 @@ class Sites(Protocol):
 
     def measure(
         self, members: Sequence[Tensor], encoding: Encoding, senders: Sequence[str]
-    ) -> Received[ScoreSums]:
-        """Return sums of the scores of each run's models on held-out rows."""
+    ) -> Received[SumsOfModels]:
+        """Return sums of each run's models: of scores on held-out rows, and by code of training."""
         ...
 
 
@@ -337,14 +336,14 @@ class PlainSites:
 
     def measure(
         self, members: Sequence[Tensor], encoding: Encoding, senders: Sequence[str]
-    ) -> Received[ScoreSums]:
-        """Return sums of the scores of each run's models on held-out rows."""
-        shape = score_shape(encoding, len(members))
+    ) -> Received[SumsOfModels]:
+        """Return sums of each run's models: of scores on held-out rows, and by code of training."""
+        shape = measured_shape(self._plan, encoding, len(members))
         return self._ask_all(
             senders,
             Endpoint.MEASURE,
             {"models": messages.models_to_bytes(members)},
-            lambda message, site: messages.score_sums_from_bytes(message, *shape, site),
+            lambda message, site: messages.sums_of_models_from_bytes(message, shape, site),
         )
 
     def _ask_all(

@@ -28,21 +28,23 @@ from fedminmax.core.models import mixture_with
 from fedminmax.core.one_step import evaluation_losses
 from fedminmax.core.task import Task, check_fit
 from fedminmax.core.validation import LossSums, sum_losses
-from fedminmax.core.workspace import Workspace, choose_rows_per_chunk
+from fedminmax.core.workspace import Workspace, choose_rows_per_chunk, model_with
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import EncodedQuantity, Encoding, Scale
 from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.sources import ListedRows, write_held_out
 from fedminmax.methods.look_ahead import FedAvgFast
 from fedminmax.methods.method import AnyMethod, SiteData, lets_sites_keep
+from fedminmax.metrics.code_sums import code_sums
 from fedminmax.metrics.row_scores import stacked
 from fedminmax.metrics.sums import ScoreSums, metric_names, score_rows, sum_scores
-from fedminmax.network.secure.layouts import mechanism_of_plan
+from fedminmax.network.secure.layouts import measured_shape, mechanism_of_plan
 from fedminmax.network.site.policy import SiteRows
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import order_from_bytes, vector_from_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, digest_of, task_of
+from fedminmax.network.wire.sections import SumsOfModels
 from fedminmax.network.wire.values import Pairs, pairs_from_bytes
 from fedminmax.training.additive_class import MAX_QUESTIONS
 from fedminmax.training.certify import MEAN_FIT, CellSums
@@ -112,7 +114,14 @@ class EncodedSite:
         )
         return sum_losses(losses, self.validation.group, self.data.groups)
 
-    def measure(self, runs: list[Tensor]) -> ScoreSums:
+    def measure(self, runs: list[Tensor]) -> SumsOfModels:
+        """Return sums of all runs' models, and how they fit the training rows of each group."""
+        shape = measured_shape(self.plan, self.encoding, len(runs))
+        models = [model_with(self.task, members[0]) for members in runs]
+        by_code = code_sums(models, self.data.examples, shape.codes)
+        return SumsOfModels(self._scores(runs), by_code)
+
+    def _scores(self, runs: list[Tensor]) -> ScoreSums:
         """Return sums over held-out rows of all runs' scores, side by side.
 
         Rows of merged groups are also summed for each of these, after all groups.

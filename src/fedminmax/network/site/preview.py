@@ -31,6 +31,7 @@ from fedminmax.data.tables.site_summary import summarise
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
 from fedminmax.metrics.auroc import BINS
+from fedminmax.metrics.code_sums import MAX_OUTPUTS
 from fedminmax.network.site import policy
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
 from fedminmax.network.site.sender import completed_rows
@@ -116,6 +117,13 @@ def _without_noise(
             f"{config.method.name} is"
         )
         yield from _sums_by_group(when, PROVER, config, train)
+    if config.model.is_additive and len(config.schema.target.classes) <= MAX_OUTPUTS:
+        names = " and ".join(run.method for run in runs)
+        yield (
+            f"once, after the last round, for the model of {names}: by group and by bin or "
+            "category of every column, the number of training rows, and the sums of their slopes "
+            "and second derivatives, to see where a group differs from an effect"
+        )
 
 
 def max_parameters(config: TableConfig) -> int:

@@ -43,7 +43,7 @@ from fedminmax.network.wire.messages import MAX_MODELS_BYTES, models_from_bytes,
 from fedminmax.network.wire.sections import (
     Sections,
     sections_of_losses,
-    sections_of_scores,
+    sections_of_models,
     sections_of_sums,
 )
 from fedminmax.training.certify import MAX_ROUNDS, prover_for
@@ -138,7 +138,7 @@ class Site(AgreeingSite):
             job.private.forget_key()
         return job.sender.send(
             Asked(question, bytes_of(models), ask),
-            lambda: sections_of_scores(encoded_site.measure(runs)),
+            lambda: sections_of_models(encoded_site.measure(runs)),
             lambda layouts: layouts.measure(len(runs)),
         )
 

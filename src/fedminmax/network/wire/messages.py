@@ -6,6 +6,7 @@ is checked before bytes are read, and names, types and shapes before the content
 ``wire.checks`` checks the meaning of the numbers.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,6 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census, Order, RoundKey, Sums
 from fedminmax.core.validation import LossSums
 from fedminmax.methods.method import AnyMethod, sums_over_rows
-from fedminmax.metrics.sums import ScoreSums
 from fedminmax.network.wire.codec import (
     RefusedError,
     check_finite,
@@ -25,11 +25,13 @@ from fedminmax.network.wire.codec import (
     write_vectors,
 )
 from fedminmax.network.wire.sections import (
+    MeasuredShape,
     Sections,
+    SumsOfModels,
     losses_of,
-    scores_of,
     sections_of_sums,
     sums_of,
+    sums_of_models,
 )
 
 MAX_WHOLE_NUMBER = 2**63 - 1
@@ -230,16 +232,19 @@ def models_from_bytes(message: object, runs: int, like: Tensor, sender: str) -> 
     return members
 
 
-def score_sums_from_bytes(
-    message: object, lines: int, scores: int, curves: int, sender: str
-) -> ScoreSums:
-    """Read sums of scores by group; whether they are possible has not been checked."""
+def sums_of_models_from_bytes(message: object, shape: MeasuredShape, sender: str) -> SumsOfModels:
+    """Read sums of models by group; whether they are possible has not been checked."""
+    lines, scores, curves = shape.lines, shape.scores, shape.curves
+    lengths = {name: math.prod(own) for name, own in shape.codes.numbers.items()}
     limit = 8 * lines * (1 + scores + scores**2 + curves) + HEADER_BYTES
+    limit += 8 * sum(lengths.values())
     vectors = {
         "counts": _counts(lines),
         "totals": _reals(lines * scores),
         "products": _reals(lines * scores**2),
         "curves": _counts(lines * curves),
     }
+    for name, length in lengths.items():
+        vectors[name] = _counts(length) if name == "code_counts" else _reals(length)
     sections, _ = sections_from_bytes(message, vectors, limit, sender)
-    return scores_of(sections, lines, scores, curves)
+    return sums_of_models(sections, shape)

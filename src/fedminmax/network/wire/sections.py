@@ -14,6 +14,7 @@ import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import product
 from typing import Annotated, Any
@@ -28,11 +29,13 @@ from fedminmax.core.messages import Sums
 from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.data.tables.groups import MERGED_VALUE, OTHER_VALUE, is_known, merged_key
 from fedminmax.data.tables.site_summary import SiteSummary, Stratum
+from fedminmax.metrics.code_sums import CodeShape, CodeSums
 from fedminmax.metrics.sums import ScoreSums
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
 
 Sections = dict[str, Any]
 SCORE_SECTIONS = ("counts", "totals", "products", "curves")
+CODE_SECTIONS = tuple(own.name for own in fields(CodeSums))
 # More pairs of group and class than a site may report unmasked.
 MAX_STRATA = 10_000
 
@@ -84,18 +87,45 @@ def losses_of(sections: Mapping[str, Any]) -> LossSums:
     return LossSums(loss, squares, sections["validation_count"])
 
 
-def sections_of_scores(sums: ScoreSums) -> Sections:
-    """Return sums of scores as sections."""
-    return {name: getattr(sums, name).flatten() for name in SCORE_SECTIONS}
+@dataclass(frozen=True)
+class MeasuredShape:
+    """Lines, scores and counts by score of models on held-out rows, and their sums by code."""
+
+    lines: int
+    scores: int
+    curves: int
+    codes: CodeShape
 
 
-def scores_of(sections: Mapping[str, Any], lines: int, scores: int, curves: int) -> ScoreSums:
-    """Return the sums of so many scores and counts on so many lines that these sections are of."""
-    return ScoreSums(
-        sections["counts"],
-        _floats(sections["totals"]).reshape(lines, scores),
-        _floats(sections["products"]).reshape(lines, scores, scores),
-        sections["curves"].reshape(lines, curves),
+@dataclass(frozen=True, eq=False)
+class SumsOfModels:
+    """Sums of trained models' scores on held-out rows, and by group and code of training rows."""
+
+    scores: ScoreSums
+    codes: CodeSums
+
+
+def sections_of_models(sums: SumsOfModels) -> Sections:
+    """Return sums of models as sections."""
+    scores = {name: getattr(sums.scores, name).flatten() for name in SCORE_SECTIONS}
+    codes = {name: getattr(sums.codes, name).flatten() for name in CODE_SECTIONS}
+    return scores | codes
+
+
+def sums_of_models(sections: Mapping[str, Any], shape: MeasuredShape) -> SumsOfModels:
+    """Return the sums of models that these sections are of."""
+    lines, scores = shape.lines, shape.scores
+    codes = {
+        name: _floats(sections[name]).reshape(own) for name, own in shape.codes.numbers.items()
+    }
+    return SumsOfModels(
+        ScoreSums(
+            sections["counts"],
+            _floats(sections["totals"]).reshape(lines, scores),
+            _floats(sections["products"]).reshape(lines, scores, scores),
+            sections["curves"].reshape(lines, shape.curves),
+        ),
+        CodeSums(**codes),
     )
 
 
