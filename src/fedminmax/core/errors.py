@@ -9,6 +9,7 @@ returns the command that installs them.
 EXTRAS = {
     "cryptography": "flare",
     "dp_accounting": "privacy",
+    "flwr": "flower",
     "jinja2": "tables",
     "matplotlib": "cli",
     "mlflow": "mlflow",

@@ -1,0 +1,1 @@
+"""Three hospitals train one model, minimax over groups of patients."""
