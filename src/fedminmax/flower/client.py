@@ -26,8 +26,7 @@ from fedminmax.network.site.settings import SETTINGS_FILE, SiteSettings, read_si
 from fedminmax.network.site.site import FAILED, AnsweringSite, Site, read_call, refuse
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.endpoints import ARGUMENTS, Endpoint
-from fedminmax.network.wire.plan import NetworkPlan
-from fedminmax.network.wire.plan_checks import plan_from_bytes
+from fedminmax.network.wire.plan import NetworkPlan, plan_from_bytes
 from fedminmax.runs.federation import NETWORK_FOLDER, RESUME_FOLDER
 
 # The name of our record in a message and in a node's state.
