@@ -35,6 +35,7 @@ NEEDS: dict[str, tuple[tuple[str, str], ...]] = {
     START: (),
     "docs/advise.md": ALL,
     "docs/audit.md": ALL,
+    "docs/documents.md": ALL,
     "docs/choosing_groups.md": ALL,
     "docs/choosing_method.md": ALL,
     "docs/deployment.md": CSV,

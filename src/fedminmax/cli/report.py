@@ -8,6 +8,12 @@ from fedminmax.cli.options import Commands, add_command, check_new_file, check_p
 from fedminmax.core.errors import InputError
 
 REPORT_FILE = Path("report.html")
+# Documents that others ask for, and their files.
+DOCUMENTS = {
+    "chai": Path("model_card.xml"),
+    "annex-iv": Path("annex_iv.md"),
+    "ll144": Path("impact_ratios.md"),
+}
 
 
 def add_to(commands: Commands) -> None:
@@ -32,11 +38,21 @@ def add_to(commands: Commands) -> None:
         metavar="FILE",
         help="also write one page for a board, which prints on one sheet; for one RUN",
     )
+    add(
+        "--format",
+        choices=("html", *DOCUMENTS),
+        default="html",
+        help="instead of the page, of one RUN: CHAI's model card as XML, a skeleton of the EU AI "
+        "Act's Annex IV, or impact ratios as in New York's Local Law 144",
+    )
     add("--force", action="store_true", help="replace an earlier report and its figures")
 
 
 def write_report(options: argparse.Namespace) -> None:
     """Write the page and, if requested, a summary and the figures; print where they are."""
+    if options.format != "html":
+        _write_document(options)
+        return
     from fedminmax import __version__
     from fedminmax.core.files import write_text
     from fedminmax.core.text import counted
@@ -71,6 +87,28 @@ def write_report(options: argparse.Namespace) -> None:
         print(f"Figures: {counted(len(exported.paths), 'file')} in {figures}")
         if exported.lacks_glyphs:
             print("Some characters are not in matplotlib's font and show as boxes in the figures.")
+
+
+def _write_document(options: argparse.Namespace) -> None:
+    """Write one of the documents; print how many questions it leaves open."""
+    from fedminmax.core.files import write_text
+    from fedminmax.core.text import counted
+    from fedminmax.report.annex_iv import annex_iv
+    from fedminmax.report.chai import chai_card
+    from fedminmax.report.documents import OPEN, Known
+    from fedminmax.report.impact_ratios import impact_ratio_tables
+    from fedminmax.report.read_run import read_run
+
+    if len(options.runs) > 1:
+        raise InputError(f"--format {options.format} is about one run; write one for each")
+    if options.summary is not None or options.figures is not None:
+        raise InputError(f"--format {options.format} has no --summary and no --figures")
+    out = DOCUMENTS[options.format] if options.out == REPORT_FILE else options.out
+    check_new_file(out, "--out", force=options.force)
+    write = {"chai": chai_card, "annex-iv": annex_iv, "ll144": impact_ratio_tables}
+    text = write[options.format](Known(read_run(options.runs[0])))
+    write_text(out, text)
+    print(f"{out}: {counted(text.count(f'{OPEN}:'), 'open question')} for you to answer")
 
 
 def _check_out(out: Path, option: str, *, force: bool) -> None:

@@ -1,0 +1,145 @@
+"""What a run can tell the documents that others ask for; they are in the modules beside this one.
+
+Counts from 1 to 9 are never written: a reader could find persons in them. A total is left out if it
+would tell such a count by subtraction. Values of groups that are too small to compare are left out
+as well. What a run does not know is an open question, never a guess.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedminmax.config.sections import ReportSection
+from fedminmax.findings.records import Results
+from fedminmax.findings.text import capitalised, estimate, metric_name
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.report.read_run import Run
+
+LEAST_SHOWN = 10
+HIDDEN = f"fewer than {LEAST_SHOWN}"
+OPEN = "Open question"
+NO_CLAIM = (
+    "Filled in from measurements and settings of the run. It makes no claim of compliance; whoever "
+    "is responsible for the system has to check and complete it."
+)
+
+
+def open_question(text: str) -> str:
+    """Return what somebody has to answer."""
+    return f"{OPEN}: {text}"
+
+
+def shown_counts(rows: Sequence[int]) -> tuple[list[str], str]:
+    """Return counts and their total, without any that tells of fewer than ten.
+
+    >>> shown_counts([120, 7, 0])
+    (['120', 'fewer than 10', '0'], 'not given')
+    >>> shown_counts([120, 7, 5])[1], shown_counts([120, 30])[1]
+    ('132', '150')
+    """
+    hidden = [own for own in rows if 0 < own < LEAST_SHOWN]
+    shown = [HIDDEN if 0 < own < LEAST_SHOWN else f"{own:,}" for own in rows]
+    tells = 0 < sum(hidden) < LEAST_SHOWN
+    return shown, "not given" if tells else f"{sum(rows):,}"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a run, as documents write it."""
+
+    run: Run
+
+    @property
+    def results(self) -> Results:
+        """The results of the model."""
+        return self.run.chosen.results
+
+    def section(self, name: str) -> dict[str, Any]:
+        """Return a section of the configuration."""
+        found = self.run.settings.get(name, {})
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def stated(self) -> ReportSection:
+        """What the user stated of the model."""
+        given = self.section("report")
+        known = {name: given.get(name) for name in ("title", "intended_use", "not_for")}
+        return ReportSection(**known)
+
+    @property
+    def title(self) -> str:
+        """The name of the model."""
+        return self.stated.title or f"Model of '{self.results.target}'"
+
+    @property
+    def version(self) -> str:
+        """When it was made, and by which run."""
+        return f"{self.results.finished}, seed {self.results.seed}"
+
+    @property
+    def features(self) -> str:
+        """The columns that the model reads; "" if they are not known."""
+        return ", ".join(self.section("features"))
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The sensitive attributes."""
+        columns = self.section("groups").get("columns", [])
+        return tuple(map(str, columns)) if isinstance(columns, list) else ()
+
+    @property
+    def objective(self) -> str:
+        """What training minimised; "" of a model that was trained elsewhere."""
+        method = self.results.method
+        if self.results.is_audit:
+            return ""
+        card = CARDS.get(method.key)
+        return f"{method.name}: {card.optimises}." if card else f"{method.name}."
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the change from the standard model; "" without one."""
+        found = self.run.findings
+        return f"{found.headline} {found.verdict.reason}" if found.verdict else ""
+
+    @property
+    def not_assessed(self) -> str:
+        """The groups that are too small; "" if there are none."""
+        small = self.results.test.small_groups(self.results.groups)
+        return f"Not assessed, for want of records: {', '.join(small)}." if small else ""
+
+    @property
+    def counts(self) -> str:
+        """Test records by group."""
+        rows = [own.rows for own in self.results.risk.by_group]
+        shown, total = shown_counts(rows)
+        lines = zip(self.results.groups, shown, strict=True)
+        return f"{'; '.join(f'{name}: {own}' for name, own in lines)}; all: {total}"
+
+    def measures(self, names: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Return metrics with their values: of all records and of groups that are compared."""
+        test = self.results.test
+        found = []
+        for name in (own for own in names if own in test.metrics):
+            metric = test.metrics[name]
+            lines = [("all records", estimate(metric.overall, 3))]
+            lines += [
+                (group, estimate(own, 3))
+                for group, own in zip(self.results.groups, metric.by_group, strict=True)
+                if own.has_enough_rows
+            ]
+            lines.append(("highest minus lowest group", estimate(metric.difference, 3)))
+            found.append((capitalised(metric_name(name, self.results)), lines))
+        return found
+
+    def parity(self) -> list[tuple[str, str, str]]:
+        """Return differences and ratios of rates between groups."""
+        return [
+            (
+                capitalised(name.replace("_", " ")),
+                estimate(own.difference, 3),
+                estimate(own.ratio, 3),
+            )
+            for name, own in self.results.test.parity.items()
+            if own.highest is not None
+        ]

@@ -1,0 +1,129 @@
+"""The tables that New York City's Local Law 144 asks for (6 RCNY 5-301), from a run's test records.
+
+By sex, by race/ethnicity and by their intersection: records, selection rate and impact ratio, which
+is a category's rate divided by the highest one. Categories with less than 2 % of the records may be
+left out, with their number; records of unknown category are counted. The law asks for scoring rates
+(the share above the median) where there is no selection; a run does not record scores.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.small_groups import MERGED_NAME
+from fedminmax.core.text import counted, markdown_table
+from fedminmax.findings.text import NOTHING
+from fedminmax.metrics.intervals import Bounds, Estimate, Scored, mean_interval
+from fedminmax.metrics.parity import ratio
+from fedminmax.metrics.row_scores import SELECTED
+from fedminmax.report.documents import HIDDEN, LEAST_SHOWN, NO_CLAIM, Known, open_question
+
+SMALL_SHARE = 0.02
+
+
+@dataclass(frozen=True)
+class Category:
+    """One line: its records, and those of them that are selected."""
+
+    name: str
+    rows: int
+    selected: float
+
+
+def impact_ratio_tables(known: Known) -> str:
+    """Return the tables in Markdown."""
+    results = known.results
+    if SELECTED not in results.test.metrics:
+        raise InputError(
+            f"{known.run.chosen.folder} predicts no class of two, so nobody is selected, and Local "
+            "Law 144 is about selection; give a run with two classes"
+        )
+    attributes = known.attributes
+    groups = [
+        Category(name, own.rows, own.rows * (own.value or 0.0))
+        for name, own in zip(results.groups, results.test.metrics[SELECTED].by_group, strict=True)
+    ]
+    unknown = [own for own in groups if _is_unknown(own.name, attributes)]
+    known_groups = [own for own in groups if own not in unknown]
+    lines = [
+        f"# Impact ratios: {known.title}",
+        "",
+        f"Selected: predicted “{results.classes[1]}”. Measured on {results.finished}. {NO_CLAIM}",
+        "",
+    ]
+    # With those of fewer than ten records a sum would tell how many these are.
+    large = [own for own in known_groups if own.rows >= LEAST_SHOWN]
+    for number, attribute in enumerate(attributes if len(attributes) > 1 else ()):
+        lines += [f"## By {attribute}", "", _table(_within(large, number, attributes)), ""]
+    lines += [f"## By {' and '.join(attributes)}", "", _table(known_groups), ""]
+    missing = sum(own.rows for own in unknown)
+    shown = HIDDEN if 0 < missing < LEAST_SHOWN else f"{missing:,}"
+    lines += [
+        f"Records of unknown category, not in the tables: {shown}.",
+        "",
+        open_question("date and source of the data, and which of it is historical or test data"),
+        "",
+        open_question("do these attributes and categories match those of EEO-1 (sex, race)?"),
+    ]
+    left_out = sum(0 < own.rows < LEAST_SHOWN for own in known_groups)
+    if left_out and len(attributes) > 1:
+        groups_of = counted(left_out, "combination")
+        lines.insert(4, f"{groups_of} of {HIDDEN} records: in the last table alone.\n")
+    return "\n".join(lines) + "\n"
+
+
+def _is_unknown(name: str, attributes: Sequence[str]) -> bool:
+    parts = name.split(" / ")
+    return name == MERGED_NAME or any(f"{own} missing" in parts for own in attributes)
+
+
+def _within(groups: Sequence[Category], number: int, attributes: Sequence[str]) -> list[Category]:
+    """Add up the groups of each value of one attribute."""
+    found: dict[str, Category] = {}
+    for own in groups:
+        parts = own.name.split(" / ")
+        if len(parts) != len(attributes):
+            raise InputError(
+                f"group '{own.name}' has no value for each of {', '.join(attributes)}; rename "
+                "values that contain ' / '"
+            )
+        before = found.get(parts[number], Category(parts[number], 0, 0.0))
+        found[parts[number]] = Category(
+            parts[number], before.rows + own.rows, before.selected + own.selected
+        )
+    return list(found.values())
+
+
+def _table(categories: Sequence[Category]) -> str:
+    everyone = sum(own.rows for own in categories)
+    rates = {
+        own.name: mean_interval(
+            Scored.of_sums(own.rows, own.selected, own.selected), Bounds(0.0, 1.0)
+        )
+        for own in categories
+        if own.rows >= max(LEAST_SHOWN, SMALL_SHARE * everyone)
+    }
+    headers = ["category", "records", "selection rate", "impact ratio", "remark"]
+    highest = max((own.value for own in rates.values()), default=math.nan)
+    best = next((name for name, own in rates.items() if own.value == highest), "")
+    lines = [_line(own, rates, best) for own in categories]
+    return markdown_table(headers, lines)
+
+
+def _line(own: Category, rates: Mapping[str, Estimate], best: str) -> list[str]:
+    rows = HIDDEN if 0 < own.rows < LEAST_SHOWN else f"{own.rows:,}"
+    rate = rates.get(own.name)
+    if rate is None:
+        return [own.name, rows, NOTHING, NOTHING, "under 2 % of the records"]
+    if any(0 < count < LEAST_SHOWN for count in (own.selected, own.rows - own.selected)):
+        return [own.name, rows, NOTHING, NOTHING, f"{HIDDEN} are selected, or are not"]
+    selected = f"{rate.value:.3f} ({rate.low:.3f} to {rate.high:.3f})"
+    if own.name == best:
+        return [own.name, rows, selected, "1.00", "highest rate" if rate.value else "none selected"]
+    found = ratio(rate, rates[best])
+    if math.isnan(found.value):
+        return [own.name, rows, selected, NOTHING, "nobody is selected"]
+    high = f"{found.high:.2f}" if math.isfinite(found.high) else "no limit"
+    remark = "below four fifths" if found.value < 0.8 else ""
+    return [own.name, rows, selected, f"{found.value:.2f} ({found.low:.2f} to {high})", remark]
