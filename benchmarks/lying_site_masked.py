@@ -84,13 +84,13 @@ class LyingSender(MaskedSender):
     """The liar's masks: what goes under them is not what was computed and checked."""
 
     def __init__(self, honest: MaskedSender, change: Change) -> None:
-        super().__init__(honest.site, honest._plan, honest.agreed.plan, honest._journal)
+        super().__init__(honest.site, honest.agreed.plan, honest._journal)
         self._change = change
 
-    def _send(self, asked: Asked, compute: Callable[[], Sections], layout: Any) -> bytes:
+    def send_early(self, asked: Asked, compute: Callable[[], Sections], layout: Any) -> bytes:
         """Mask other numbers."""
         endpoint = asked.question.endpoint
-        return super()._send(asked, lambda: self._change(endpoint, compute()), layout)
+        return super().send_early(asked, lambda: self._change(endpoint, compute()), layout)
 
 
 class MaskedTransport:

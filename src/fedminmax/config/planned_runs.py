@@ -110,7 +110,7 @@ def _with_same_steps(
     # Any number: it stands where the safe one will.
     method = with_rate([run], "1")[0].build()
     shared = {
-        name: _as_text(getattr(method, name))
+        name: "none" if (value := getattr(method, name)) is None else repr(value)
         for name in BASELINE_OPTIONS
         if name in card.option_types
     }
@@ -121,7 +121,3 @@ def _with_same_steps(
     if baseline.pace is Pace.ONE_STEP:
         run = replace(run, rounds=run.rounds * int(shared.get("epochs", "1")))
     return run, shared
-
-
-def _as_text(value: float | None) -> str:
-    return "none" if value is None else repr(value)

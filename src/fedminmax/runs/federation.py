@@ -139,7 +139,10 @@ def open_federation_run(folder: Path, record: FederationRun) -> FederationRun:
     with claim_run(folder) as ours:
         if not ours:
             raise InputError(f"another process is opening {folder}; try again")
-        name = name_of_run(folder) or _new_name(record.config)
+        name = (
+            name_of_run(folder)
+            or f"{slug(record.config.stem)[:40] or 'run'}-{secrets.token_hex(4)}"
+        )
         named = replace(record, run=name)
         files = {path: TypeAdapter(FederationRun).dump_json(named, indent=2).decode() + "\n"}
         for own in (folder, folder / BASELINE_FOLDER)[: len(plan.runs)]:
@@ -178,12 +181,6 @@ def slug(name: str) -> str:
     'St-Mary-s-Ward-2'
     """
     return NOT_IN_A_NAME.sub("-", name).strip("-")
-
-
-def _new_name(config: Path) -> str:
-    """Return a name that no other run at the server has."""
-    stem = slug(config.stem)[:40] or "run"
-    return f"{stem}-{secrets.token_hex(4)}"
 
 
 def check_same_tables(folder: Path, config: TableConfig) -> None:

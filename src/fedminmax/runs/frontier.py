@@ -139,13 +139,12 @@ def _as_baseline(run: FinishedRun, rounds: int) -> FinishedRun:
         table_run=replace(
             own, folder=own.folder / BASELINE_FOLDER, card=card, method=card.build({})
         ),
-        rounds=[_without_weights(record) for record in logged],
+        rounds=[
+            replace(record, weights=(), weights_over=Weights.NONE.value, certificate=None)
+            for record in logged
+        ],
         certificate=None,
     )
-
-
-def _without_weights(record: RoundRecord) -> RoundRecord:
-    return replace(record, weights=(), weights_over=Weights.NONE.value, certificate=None)
 
 
 def _model_path(folder: Path, number: int) -> Path:

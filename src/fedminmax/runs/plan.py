@@ -21,7 +21,6 @@ from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
-from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workspace import usable_device
 from fedminmax.data.tables.census import CensusFile
@@ -189,7 +188,7 @@ def with_class(
 
 def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:
     """Return what determines the numbers of all runs on these tables, except the method."""
-    schema = config.schema
+    schema, promise = config.schema, config.promise
     return {
         "data": {
             "target": schema.target.column,
@@ -210,13 +209,9 @@ def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[
         },
         "seed": config.seed,
         "device": device,
-        "privacy": _promised(config.promise) if config.promise else None,
+        # With its number of rounds.
+        "privacy": asdict(promise) | {"unit": promise.unit.value} if promise else None,
     }
-
-
-def _promised(promise: Privacy) -> dict[str, object]:
-    """Return what a run of the same folder must promise, its number of rounds included."""
-    return asdict(promise) | {"unit": promise.unit.value}
 
 
 def _digest(tables: FederatedTables) -> str:

@@ -228,11 +228,6 @@ class RunStatus:
         """Gradient evaluations done so far."""
         return self.plan.cost * self.round / self.plan.rounds
 
-    @property
-    def cost_left(self) -> float:
-        """Gradient evaluations still to do."""
-        return self.plan.cost - self.cost_done
-
 
 def read_status(plans: Sequence[RunPlan], folder: Path) -> list[RunStatus]:
     """Read the status of each run from its files."""
@@ -251,7 +246,7 @@ def seconds_left(status: RunStatus, others: Sequence[RunStatus]) -> float | None
     for runs in ([status], alike, others):
         cost = sum(one.cost_done for one in runs)
         if cost > 0:
-            return status.cost_left * sum(one.seconds for one in runs) / cost
+            return (status.plan.cost - status.cost_done) * sum(one.seconds for one in runs) / cost
     return None
 
 

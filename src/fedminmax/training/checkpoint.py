@@ -186,7 +186,7 @@ def unpack(flat: Mapping[str, Leaf], template: RecordT, source: str, prefix: str
             same = value == like
         if isinstance(value, Tensor) and isinstance(like, Tensor):
             # A template without rows stands for any number of them: mixtures and tangents grow.
-            grown = like.dim() > 1 and _is_empty(like) and value.shape[1:] == like.shape[1:]
+            grown = like.dim() > 1 and not like.numel() and value.shape[1:] == like.shape[1:]
             same = (value.shape == like.shape or grown) and value.dtype == like.dtype
             same = same and value.layout == like.layout
             value = value.to(like.device)
@@ -194,10 +194,6 @@ def unpack(flat: Mapping[str, Leaf], template: RecordT, source: str, prefix: str
             raise InputError(f"{source} is of another model or method ('{prefix}{name}' differs)")
         values[name] = value
     return replace(template, **values)  # type: ignore[type-var]
-
-
-def _is_empty(value: Leaf) -> bool:
-    return isinstance(value, Tensor) and value.numel() == 0
 
 
 def _fields_of(record: object) -> list[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedminmax.config.file_format import FileFormat, changes_between
+from fedminmax.config.file_format import changes_between
 from fedminmax.config.messages import toml_key, toml_string
 from fedminmax.config.schema import PROPOSED_MISSING_VALUES
 from fedminmax.core.small_groups import MINIMUM_GROUP
@@ -45,7 +45,7 @@ def config_text(proposal: Proposal, path: Path) -> str:
         "toml_list": _toml_list,
         "pad": lambda setting: f"{setting:<{SETTING_WIDTH}}",
     }
-    common = common_format(proposal)
+    common = Counter(proposal.formats.values()).most_common(1)[0][0]
     pace = CARDS[DEFAULT_METHOD].pace
     loss = default_loss(pace, classifies=not proposal.target.is_quantity)
     return templates.get_template("fedminmax.toml").render(
@@ -76,11 +76,6 @@ def config_text(proposal: Proposal, path: Path) -> str:
         optimality_gap=DEFAULT_GAP,
         baseline=default_baseline(pace),
     )
-
-
-def common_format(proposal: Proposal) -> FileFormat:
-    """Return the format that most of the files have."""
-    return Counter(proposal.formats.values()).most_common(1)[0][0]
 
 
 def _toml_list(entries: Iterable[str], key: str) -> str:

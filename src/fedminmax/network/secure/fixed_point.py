@@ -77,11 +77,6 @@ class Section:
         """How many of its numbers travel."""
         return self.length if self.places is None else int(np.count_nonzero(self.places))
 
-    @property
-    def total_bits(self) -> int:
-        """The size that whole numbers of all sites together may have."""
-        return 8 * self.width - SPARE_BITS
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -249,7 +244,7 @@ def _signed(numbers: NDArray[np.int64], section: Section) -> NDArray[np.int64]:
 
 
 def _rounded(section: Section, own: NDArray[Any], sites: int) -> NDArray[np.int64]:
-    limit = 2**section.total_bits // sites
+    limit = 2 ** (8 * section.width - SPARE_BITS) // sites
     if section.kind is Kind.COUNT:
         if not np.issubdtype(own.dtype, np.integer):
             raise RefusedError(

@@ -137,13 +137,7 @@ class Agreed:
 
 
 def question_digest(agreed: Agreed, layout: Layout, order: bytes = b"") -> bytes:
-    """Return the hash of all that decides what a site computes and how it is rounded.
-
-    Args:
-        agreed: what was agreed on before.
-        layout: the sections of the answer.
-        order: what is asked about, as it came.
-    """
+    """Return the hash of all that decides what a site computes and how it is rounded."""
     rounding = record_to_bytes(layout)
     told = (agreed.plan, agreed.values, agreed.encoding, agreed.sizes, agreed.rate)
     return digest("question", *told, rounding, order)

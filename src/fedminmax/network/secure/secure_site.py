@@ -81,14 +81,7 @@ class MaskJournal(Protocol):
 
 
 class SecureSite:
-    """One site in one session.
-
-    Args:
-        identity: the site's kit key and certificate.
-        authority: the federation's root certificate.
-        terms: what this site received as run, plan, sites and threshold.
-        journal: where it writes down its masks, and what it allows.
-    """
+    """One site in one session."""
 
     def __init__(
         self,

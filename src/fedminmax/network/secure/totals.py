@@ -114,13 +114,7 @@ def open_session(
 
 
 class MaskedTotals:
-    """Totals of one session.
-
-    Args:
-        transport: how sites are reached.
-        roster: the sites' keys, as all of them have accepted it.
-        note_unmasking: is called before masks are taken off a total.
-    """
+    """Totals of one session."""
 
     def __init__(
         self,
@@ -197,16 +191,7 @@ class MaskedTotals:
 
 
 class Attempt:
-    """One attempt at a question: what its sites sent, and the seeds of their masks.
-
-    Args:
-        transport: how sites are reached.
-        roster: the sites' keys.
-        ask: which attempt this is, and of whom it is asked.
-        digest: the hash of all that is asked.
-        layout: the answer's sections.
-        notes: where what happens is noted.
-    """
+    """One attempt at a question: what its sites sent, and the seeds of their masks."""
 
     def __init__(
         self,

@@ -95,12 +95,7 @@ def agree(plan: NetworkPlan, sites: Sites, folder: Path) -> Agreement:
 
 
 class ExactCensus:
-    """Every sender's counts are known, and compared with its summary.
-
-    Args:
-        plan: what is run.
-        sites: whom to ask for the learning rate.
-    """
+    """Every sender's counts are known, and compared with its summary."""
 
     def __init__(self, plan: NetworkPlan, sites: Sites) -> None:
         self._plan, self._sites = plan, sites
@@ -200,11 +195,7 @@ class ExactCensus:
 
 
 class NoisyCensus:
-    """Rows by group are known with noise, over all sites together.
-
-    Args:
-        plan: what is run; it promises privacy.
-    """
+    """Rows by group are known with noise, over all sites together."""
 
     def __init__(self, plan: NetworkPlan) -> None:
         self._plan, self._mechanism = plan, mechanism_of_plan(plan)

@@ -34,14 +34,7 @@ BEGUN_FILE = "unmasked.jsonl"
 
 
 class MaskedAsking:
-    """Asks all sites for masked totals.
-
-    Args:
-        plan: what is run.
-        secure: how its sums are masked.
-        transport: how the sites are reached.
-        folder: where the server keeps this plan's runs.
-    """
+    """Asks all sites for masked totals."""
 
     def __init__(
         self, plan: NetworkPlan, secure: SecureAggregation, transport: Transport, folder: Path
@@ -247,9 +240,6 @@ class MaskedMemory:
 
     Sites take masks off a question's total for one set of sites alone. For which sites that has
     begun grows by a line with every question, and a line is on the disk before masks are taken off.
-
-    Args:
-        folder: where the server keeps this plan's runs.
     """
 
     def __init__(self, folder: Path) -> None:

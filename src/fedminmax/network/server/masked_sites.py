@@ -7,13 +7,12 @@ are all that the methods need, and a total over sites is what one site with thei
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedminmax.core.bounds import RowLengths
-from fedminmax.core.messages import Sums, zero_sums
+from fedminmax.core.messages import zero_sums
 from fedminmax.core.validation import LossSums
 from fedminmax.data.tables.agree import Grids
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json
@@ -180,7 +179,9 @@ class MaskedSites(MaskedAsking):
         if self._plan.privacy is None:
             sums = replace(sums_of(total.values), rounding=total.rounding)
         else:
-            sums = _noisy_sums(total.values)
+            # The server has yet to complete them.
+            losses, step = total.values["losses"], total.values["step"]
+            sums = replace(zero_sums(0, len(losses), 0), step=step, group_loss=losses)
         slowest = max(total.seconds.values(), default=0.0)
         return Reply(sums, slowest, total.bytes_in, total.bytes_out), total
 
@@ -216,9 +217,3 @@ class MaskedSites(MaskedAsking):
         if self._layouts is None:
             raise RefusedError("the rows of all sites are not encoded yet")
         return self._layouts
-
-
-def _noisy_sums(values: Mapping[str, Any]) -> Sums:
-    """Return a round's noisy sums; the server has yet to complete them."""
-    losses = values["losses"]
-    return replace(zero_sums(0, len(losses), 0), step=values["step"], group_loss=losses)

@@ -53,12 +53,7 @@ class News:
 
 
 class ProgressReporter:
-    """Looks for news in a plan's folder, several times in a second.
-
-    Args:
-        plan: what is run.
-        folder: where the server keeps its runs.
-    """
+    """Looks for news in a plan's folder, several times in a second."""
 
     def __init__(self, plan: NetworkPlan, folder: Path) -> None:
         self._plan = plan

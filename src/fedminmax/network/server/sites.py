@@ -186,12 +186,7 @@ class Sites(Protocol):
 
 
 class PlainSites:
-    """Sites whose answers the server sees one by one.
-
-    Args:
-        plan: what is run.
-        transport: how the sites are reached.
-    """
+    """Sites whose answers the server sees one by one."""
 
     def __init__(self, plan: NetworkPlan, transport: Transport) -> None:
         self._plan = plan

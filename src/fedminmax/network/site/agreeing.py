@@ -18,7 +18,7 @@ from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
 from fedminmax.data.tables.agree import Grids, count_grids
 from fedminmax.data.tables.encoding import encoding_from_json, longer_lengths
 from fedminmax.methods.method import AnyMethod, lets_sites_keep
-from fedminmax.network.secure.layouts import Layouts, cells_layout, sizes_from_bytes
+from fedminmax.network.secure.layouts import Layouts, cells_layout, sizes_from_bytes, summary_layout
 from fedminmax.network.secure.messages import Ask, UnmaskAsk
 from fedminmax.network.site import policy
 from fedminmax.network.site.encoded_site import (
@@ -174,7 +174,11 @@ class AgreeingSite:
         """Return the masked summary of the table."""
         masked, job = self._masks(), self._job("a question")
         asked = Asked(Question(Endpoint.SUMMARISE), ask=ask)
-        return masked.send_summary(asked, lambda: sections_of_summary(job.summary, job.plan.schema))
+        return masked.send_early(
+            asked,
+            lambda: sections_of_summary(job.summary, job.plan.schema),
+            summary_layout(job.plan.schema),
+        )
 
     def count_rows(self, ask: Ask | None = None) -> bytes:
         """Return the masked counts by group."""

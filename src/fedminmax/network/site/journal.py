@@ -125,11 +125,7 @@ ENTRIES: TypeAdapter[Any] = TypeAdapter(Entry)
 
 
 class Journal:
-    """The journal of one site in one job.
-
-    Args:
-        folder: where the site stores data between rounds.
-    """
+    """The journal of one site in one job."""
 
     def __init__(self, folder: Path) -> None:
         self._log = JsonLog(folder / JOURNAL_FILE, Entry)

@@ -50,13 +50,7 @@ ROUNDING = 1e-3
 
 
 class PrivateAnswers:
-    """The noise of one site in one run.
-
-    Args:
-        plan: what is run; it promises privacy.
-        settings: where the site's table is, and how much may be spent on it.
-        folder: where the site stores data between rounds.
-    """
+    """The noise of one site in one run."""
 
     def __init__(self, plan: NetworkPlan, settings: SiteSettings, folder: Path) -> None:
         self._plan, self._settings = plan, settings

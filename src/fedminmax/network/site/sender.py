@@ -33,7 +33,7 @@ from fedminmax.data.tables.site_summary import SiteSummary, row_lengths, summari
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.secure.fixed_point import Layout, Packed, pack, pack_failure
-from fedminmax.network.secure.layouts import Layouts, summary_layout, values_layout
+from fedminmax.network.secure.layouts import Layouts, values_layout
 from fedminmax.network.secure.masks import digest
 from fedminmax.network.secure.messages import Agreed, Ask, question_digest
 from fedminmax.network.secure.secure_site import SERVER, SecureSite
@@ -100,19 +100,12 @@ class PlainSender:
 class MaskedSender:
     """Masks the answers of one session, each computed once, and masked anew for each attempt.
 
-    Args:
-        site: the site's masks.
-        plan: what is run.
-        content: the plan, as it came.
-        journal: the site's own log.
+    ``content`` is the plan, as it came.
     """
 
-    def __init__(
-        self, site: SecureSite, plan: NetworkPlan, content: bytes, journal: Journal
-    ) -> None:
+    def __init__(self, site: SecureSite, content: bytes, journal: Journal) -> None:
         self.site = site
         self.agreed = Agreed(content)
-        self._plan = plan
         self._journal = journal
         self._layouts: Layouts | None = None
         # The same order may be asked of several runs, whose methods answer differently.
@@ -131,29 +124,18 @@ class MaskedSender:
         """Take the learning rate, as it came."""
         self.agreed = replace(self.agreed, rate=rate)
 
-    def agree_on_values(self, values: bytes, plan: NetworkPlan) -> None:
-        """Take the categories that the plan left open, as they came, and the plan with them."""
-        self.agreed, self._plan = replace(self.agreed, values=values), plan
-
-    def send_counts_of_values(self, asked: Asked, compute: Callable[[], Sections]) -> bytes:
-        """Return the masked counts by bucket, which are asked for first."""
-        return self._send(asked, compute, values_layout(self._plan.schema))
-
-    def send_summary(self, asked: Asked, compute: Callable[[], Sections]) -> bytes:
-        """Return the masked summary, which is asked for before the encoding."""
-        return self._send(asked, compute, summary_layout(self._plan.schema))
-
-    def send_early(self, asked: Asked, compute: Callable[[], Sections], layout: Layout) -> bytes:
-        """Return the message that answers a question before the encoding."""
-        return self._send(asked, compute, layout)
+    def agree_on_values(self, values: bytes) -> None:
+        """Take the categories that the plan left open, as they came."""
+        self.agreed = replace(self.agreed, values=values)
 
     def send(self, asked: Asked, compute: Callable[[], Sections], find_layout: FindLayout) -> bytes:
         """Return the message that answers a question."""
         if self._layouts is None:
             raise RefusedError(f"{SERVER} asks for masked numbers before its encoding")
-        return self._send(asked, compute, find_layout(self._layouts))
+        return self.send_early(asked, compute, find_layout(self._layouts))
 
-    def _send(self, asked: Asked, compute: Callable[[], Sections], layout: Layout) -> bytes:
+    def send_early(self, asked: Asked, compute: Callable[[], Sections], layout: Layout) -> bytes:
+        """Return the message that answers a question whose layout needs no encoding."""
         topic = asked.question
         digest = question_digest(self.agreed, layout, asked.content)
 
@@ -194,7 +176,7 @@ def new_sender(
     threshold = plan.secure_aggregation.threshold
     terms = Terms(plan.run, digest("plan", content).hex(), plan.sites, threshold)
     site = SecureSite(credentials.identity, credentials.authority, terms, journal)
-    return MaskedSender(site, plan, content, journal)
+    return MaskedSender(site, content, journal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,14 +262,10 @@ def prepared(
 
 def count_values(job: Prepared, ask: Ask | None) -> bytes:
     """Return the counts by bucket of values of columns without a list."""
-    asked, counts = Asked(Question(Endpoint.COUNT_VALUES), ask=ask), _own_counts(job)
-    if isinstance(job.sender, MaskedSender):
-        return job.sender.send_counts_of_values(asked, lambda: {"counts": counts})
-    return job.sender.send(asked, lambda: {"counts": counts}, Layouts.counts)
-
-
-def _own_counts(job: Prepared) -> Tensor:
-    return counts_of(job.rows.train.features, job.plan.schema)
+    schema = job.plan.schema
+    counts = counts_of(job.rows.train.features, schema)
+    asked = Asked(Question(Endpoint.COUNT_VALUES), ask=ask)
+    return job.sender.send_early(asked, lambda: {"counts": counts}, values_layout(schema))
 
 
 def name_values(job: Prepared, totals: object, journal: Journal) -> bytes:
@@ -318,7 +296,7 @@ def take_values(
     summary = summarise(rows.train, schema)
     check_own_codes(summary, schema, site)
     if isinstance(job.sender, MaskedSender):
-        job.sender.agree_on_values(told + content, plan)
+        job.sender.agree_on_values(told + content)
     return replace(job, plan=plan, rows=rows, summary=summary)
 
 

@@ -218,11 +218,7 @@ def _number(value: object) -> int:
 
 
 class AnsweringSite:
-    """Answers bytes, or the reason for a refusal as text; both are logged before they leave.
-
-    Args:
-        site: what computes the answers.
-    """
+    """Answers bytes, or the reason for a refusal as text; both are logged before they leave."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

@@ -141,12 +141,6 @@ def plan_to_bytes(plan: NetworkPlan) -> bytes:
     return record_to_bytes(plan)
 
 
-def packages_of(runs: Sequence[PlannedRun]) -> tuple[MethodPackage, ...]:
-    """Return the packages that the runs' methods come from; none for built-in ones."""
-    found = [package_of(method) for method in dict.fromkeys(run.method for run in runs)]
-    return tuple(package for package in found if package is not None)
-
-
 def digest_of(plan: NetworkPlan) -> str:
     """Return a digest of what a plan asks of a site.
 
@@ -207,6 +201,7 @@ def plan_of_config(
         )
         for own in planned_runs(config.method)
     )
+    methods = dict.fromkeys(own.method for own in runs)
     return NetworkPlan(
         run=run,
         sites=tuple(sites),
@@ -219,7 +214,7 @@ def plan_of_config(
         site_rules=site_rules,
         validation=config.validation,
         certify=config.method.certify,
-        packages=packages_of(runs),
+        packages=tuple(package for package in map(package_of, methods) if package is not None),
         secure_aggregation=_secure_aggregation(config, len(sites), site_rules)
         if config.secure_aggregation
         else None,
