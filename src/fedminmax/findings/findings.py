@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fedminmax.core.text import counted, listed
+from fedminmax.findings.own_risks import own_risks_text
 from fedminmax.findings.privacy import privacy_lines
 from fedminmax.findings.records import Results
 from fedminmax.findings.text import capitalised
@@ -32,7 +33,7 @@ class ModelFindings:
 class Findings:
     """What a run found, in words; "" and () where there is nothing to say.
 
-    ``after_training`` is about the final weights and the cost. A baseline has no verdict.
+    ``after_training`` is about avoidable risks, final weights and cost. A baseline has no verdict.
     """
 
     model: ModelFindings
@@ -76,6 +77,7 @@ class Findings:
 def findings(results: Results, baseline: Results | None = None) -> Findings:
     """Put a run's results into words, against those of its baseline if there is one."""
     tested = bool(results.test.rows)
+    after = weights_text(results), cost_text(results)
     small = small_groups_text(results.groups, results.test) if tested else ""
     return Findings(
         _model(results),
@@ -84,7 +86,7 @@ def findings(results: Results, baseline: Results | None = None) -> Findings:
         tuple(facts_of(results)) if tested else (),
         " ".join(text for text in (small, merged_groups_text(results)) if text),
         could_be_better(results),
-        tuple(text for text in (weights_text(results), cost_text(results)) if text),
+        tuple(text for text in (own_risks_text(results), *after) if text),
         privacy_lines(results),
     )
 

@@ -14,6 +14,7 @@ from fedminmax.core.convergence import Convergence
 from fedminmax.data.tables.census import Count
 from fedminmax.data.tables.plain_fit import Departure
 from fedminmax.findings.verdict_records import VerdictOfRun
+from fedminmax.methods.shared.excess_server import OwnRisks
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS
 
 # The metric that training minimises: Brier score, or squared error.
@@ -163,9 +164,10 @@ class ChangeOfRun(BaseModel, frozen=True):
 
 
 def _not_negative(proof: Certificate) -> Certificate:
-    if any(
-        isinstance(value, float) and not 0 <= value <= MAX_NUMBER for value in vars(proof).values()
-    ):
+    # An excess may be below 0.
+    least = 0 if proof.highest_own is None else -MAX_NUMBER
+    values = vars(proof).values()
+    if any(isinstance(value, float) and not least <= value <= MAX_NUMBER for value in values):
         raise ValueError("has a number that is negative or too large")
     return proof
 
@@ -263,7 +265,7 @@ class BoundaryOfRun(BaseModel, frozen=True):
     """Penalised training risks, and lines (k, L): no model has k mean + (1 - k) worst < L."""
 
     mean: NotNegative
-    worst: NotNegative
+    worst: float
     lines: tuple[tuple[float, float], ...] = ()
 
 
@@ -276,6 +278,7 @@ class Results(BaseModel, frozen=True):
     ``secure_aggregation`` is over how many sites totals were, at least. ``departures`` of groups
     are known of an additive model whose records were in one process. ``site_parity`` is that of
     each site's test records, where their sums are known by site.
+    ``own_risks`` are what groups' own models reach, if the method looked for them.
     """
 
     format: Literal[1]
@@ -311,6 +314,7 @@ class Results(BaseModel, frozen=True):
     departures: tuple[Departure, ...] | None = None
     site_parity: dict[str, dict[str, Parity]] | None = None
     boundary: BoundaryOfRun | None = None
+    own_risks: OwnRisks | None = None
 
     @model_validator(mode="after")
     def _check_groups(self) -> "Results":

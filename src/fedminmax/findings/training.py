@@ -149,23 +149,28 @@ def could_be_better(results: Results) -> str:
     if proof is None or not proof.is_of_groups:
         return "That is not known."
     size, what = upper_percent(proof.gap), class_of_models(results)
-    kept = results.method.options.get("keep_share")
+    kept, own = results.method.options.get("keep_share"), proof.highest_own
+    of = "training risk of a group" if own is None else "excess of a group's training risk"
+    of += ", penalty included"
     risk = "mixture of the highest and the mean" if kept else "highest"
     if proof.limit is not None:
         highest = upper_percent((proof.upper - proof.lower) / proof.upper)
+        if own is not None:
+            highest = upper_text(proof.upper - proof.lower, 2)
         return (
-            f"Hardly. No {what} lowers the highest training risk of a group, penalty included, by "
-            f"more than {highest}, which the tolerance leaves to the others, or within the "
-            f"tolerance the mean by more than {size} (certified)."
+            f"Hardly. No {what} lowers the highest {of}, by more than {highest}, which the "
+            f"tolerance leaves to the others, or within the tolerance the mean by more than {size} "
+            "(certified)."
         )
+    if own is not None:
+        size = upper_text(proof.upper - proof.lower, 2)
     if proof.gap <= HARDLY:
         return (
-            f"No. With any parameters, a {what} can lower the {risk} training risk of a group, "
-            f"penalty included, by at most {size} (certified)."
+            f"No. With any parameters, a {what} can lower the {risk} {of}, by at most {size} "
+            "(certified)."
         )
     return (
-        f"Perhaps. It is certified only that no {what} lowers the {risk} training risk of a "
-        f"group, penalty included, by more than {size}."
+        f"Perhaps. It is certified only that no {what} lowers the {risk} {of}, by more than {size}."
     )
 
 
@@ -219,6 +224,8 @@ def class_of_models(results: Results) -> str:
 def _certified_risk(results: Results, proof: Certificate) -> str:
     """Say which risk is meant: a mixture of groups has one that no single group needs to have."""
     risk = f"training risk ({LOSS_NAMES[results.loss]})"
+    if proof.highest_own is not None:
+        risk = f"excess of the {risk} over what the group's own best model reaches"
     options = results.method.options if results.method.key == CERTIFYING else {}
     floor, kept = options.get("min_weight"), options.get("keep_share")
     terms = [f"every group has a weight of at least {floor:g}"] if floor else []
@@ -298,10 +305,12 @@ def validation_text(results: Results) -> str:
             "the linear model that it started from; set validation = 0.3 in [data]"
         )
     verb = "chose" if results.iterate == Iterate.BEST.value else "would have chosen"
+    risk = "risk" if results.own_risks is None else "excess"
     return (
         f"{records} {verb} the model after round {validation.chosen.round:,} of "
-        f"{results.method.rounds:,}. Its validation risk is {risk_with_error(validation.chosen)}; "
-        f"after round {validation.last.round:,} it is {risk_with_error(validation.last)}{tie}."
+        f"{results.method.rounds:,}. Its validation {risk} is "
+        f"{risk_with_error(validation.chosen)}; after round {validation.last.round:,} it is "
+        f"{risk_with_error(validation.last)}{tie}."
     )
 
 

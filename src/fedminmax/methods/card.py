@@ -217,8 +217,10 @@ def goal_of(method: AnyMethod[Any]) -> Goal:
         worst = unlogged.get(card.over, "") if card is not None and card.minimax else ""
         return Goal(minimax=False, unlogged=worst)
     keep_share = getattr(method, "keep_share", 0.0)
-    # Within a tolerance, weights are not those of the worst group.
-    floor = None if getattr(method, "tolerance", 0.0) else getattr(method, "min_weight", None)
+    # Within a tolerance, or above what groups can reach, weights are not those of the worst group.
+    objective = getattr(method, "objective", None)
+    is_other = getattr(method, "tolerance", 0.0) or getattr(objective, "value", "risk") != "risk"
+    floor = None if is_other else getattr(method, "min_weight", None)
     return Goal(minimax=True, weights_floor=floor, keep_share=keep_share)
 
 
@@ -245,7 +247,9 @@ def judge_of(method: AnyMethod[Any]) -> Judge:
         # Losses by group do not show which records fare worst.
         return MEAN
     worst = WORST_SITE if card.over is Over.SITES else WORST_GROUP
-    return replace(worst, keep_share=getattr(method, "keep_share", 0.0))
+    # A tolerance keeps a share, too, but which one is known only at the end of training.
+    of_tolerance = 0.5 if getattr(method, "tolerance", 0.0) else 0.0
+    return replace(worst, keep_share=getattr(method, "keep_share", 0.0) or of_tolerance)
 
 
 def check_private_unit(method: AnyMethod[Any], unit: Unit) -> None:

@@ -174,8 +174,9 @@ def _gap(live: LiveRun, model: LiveModel) -> list[Fact]:
     if last.certificate is not None:
         proof = last.certificate
         lower, upper = bounds_text(proof.lower, proof.upper)
+        what = "risk" if proof.highest_own is None else "excess over its own best model"
         detail = (
-            f"certified: no model of this kind brings the worst {proof.players}'s training risk, "
+            f"certified: no model of this kind brings the worst {proof.players}'s training {what}, "
             f"penalty included, below {lower}; now at most {upper}"
         )
         if proof.limit is not None:

@@ -11,6 +11,7 @@ from fedminmax.core.convergence import BY_VALIDATION
 from fedminmax.core.text import counted
 from fedminmax.findings.advice import remedies
 from fedminmax.findings.changes import worst_of
+from fedminmax.findings.own_risks import own_risks_table
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import decimals_of, estimate, interval_name, named, number, risk_name
 from fedminmax.findings.training import ABOUT_CERTIFICATES, HARDLY, why_not_certified
@@ -45,7 +46,8 @@ def could_be_better(run: Run) -> Answer:
     certificate = found.model.certificate or why_not_certified(results)
     is_of_groups = results.proof is not None and results.proof.is_of_groups
     about = (ABOUT_CERTIFICATES,) if is_of_groups else ()
-    return Answer(BETTER, found.could_be_better, (certificate, *about, found.model.convergence))
+    reasons = (certificate, *about, found.model.convergence)
+    return Answer(BETTER, found.could_be_better, reasons, own_risks_table(results))
 
 
 def what_would_help(run: Run) -> Answer:

@@ -31,6 +31,7 @@ from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
 from fedminmax.findings import records
 from fedminmax.findings.card import render_card
 from fedminmax.findings.verdict import judge
+from fedminmax.methods.shared.excess_server import OwnRisks
 from fedminmax.methods.shared.frontier_server import FoundPoints, ProvedBoundary
 from fedminmax.metrics.sums import (
     ScoreSums,
@@ -65,7 +66,8 @@ class FinishedRun:
 
     ``scores`` are those of each part of the test rows, if they are in this process.
     ``alternative`` is the last model if validation rows chose the answer, otherwise their choice.
-    ``frontier`` are all models between the plain and the minimax model, the answer among them.
+    ``frontier`` are all models between the plain and the minimax model, the answer among them, and
+    ``own_risks`` what groups' own models reach, if the method asked.
     ``personal`` are the metrics of models that sites keep to themselves; ``sites`` says how often
     each site took part, over a network, and ``class_bytes`` what a site got and sent before the
     first round, to choose smoothing and pairs. ``departures`` of groups from effects are known if
@@ -82,6 +84,7 @@ class FinishedRun:
     certificate: Certificate | None = None
     frontier: FoundFrontier | None = None
     boundary: ProvedBoundary | None = None
+    own_risks: OwnRisks | None = None
     personal: records.Measured | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -141,6 +144,7 @@ def assemble(
             "departures": run.departures,
             "site_parity": site_parity({} if privacy or number else by_site, saved.encoding),
             "boundary": _boundary(run, census),
+            "own_risks": run.own_risks,
         }
         # Sections that a run does not have are not in its file, so they are not set.
         present = {name: value for name, value in sections.items() if value is not None}

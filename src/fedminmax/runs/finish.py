@@ -34,7 +34,7 @@ from fedminmax.exports.effects import departures_of
 from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
 from fedminmax.findings.records import Measured, Results
 from fedminmax.methods.shared.frontier_server import ProvedBoundary
-from fedminmax.methods.shared.players_state import boundary_of, frontier_of
+from fedminmax.methods.shared.players_state import boundary_of, frontier_of, own_risks_of
 from fedminmax.metrics.code_sums import code_shape, code_sums, no_code_sums
 from fedminmax.metrics.sums import empty_sums, metric_names, score_table, sum_by_group, sum_scores
 from fedminmax.runs.assemble import (
@@ -175,7 +175,7 @@ def finish_run(
             parameters = progress.iterates.parameters(other).unsqueeze(0)
             alternative = _saved_model(training, parameters, other.value)
     frontier, boundary = None, boundary_of(progress.state)
-    state = frontier_of(progress.state)
+    state, own_risks = frontier_of(progress.state), own_risks_of(progress.state)
     if state is not None:
         models = [_saved_model(training, own.unsqueeze(0), CHOSEN) for own in state.models]
         frontier = FoundFrontier(state.found, tuple(models))
@@ -199,6 +199,7 @@ def finish_run(
         certificate=certificate,
         frontier=frontier,
         boundary=boundary and boundary.in_units(tables.encoding.risk_unit),
+        own_risks=own_risks and own_risks.in_units(tables.encoding.risk_unit),
         personal=personal,
         notes=() if is_private else tuple(notes),
         warnings=() if is_private else tables.kept_warnings,

@@ -51,6 +51,7 @@ from fedminmax.network.server.run import (
     read_members,
     read_models,
     read_outcome,
+    read_own_risks,
     read_points,
     read_proof,
     read_validation,
@@ -174,6 +175,7 @@ def read_runs(
                 parameters = read_alternative_model(source).unsqueeze(0)
                 alternative = _saved_model(parameters, other.value, task, agreed, config)
         frontier, points, boundary = None, read_points(source), read_boundary(source)
+        own_risks = read_own_risks(source)
         if points is not None:
             models = read_models(source)
             saved = [_saved_model(own, CHOSEN, task, agreed, config) for own in models]
@@ -191,6 +193,7 @@ def read_runs(
                 certificate=certificate,
                 frontier=frontier,
                 boundary=boundary and boundary.in_units(encoding.risk_unit),
+                own_risks=own_risks and own_risks.in_units(encoding.risk_unit),
                 warnings=(proof.reason,) if proof and proof.reason else (),
                 sites=sites_of(rounds, plan),
                 class_bytes=agreed.class_bytes,

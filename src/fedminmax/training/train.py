@@ -307,7 +307,7 @@ def _judged(
         return progress.iterates
     own_risks = own_risks_of(state)
     if own_risks is not None:
-        sums = sums.above(own_risks)
+        sums = sums.above(torch.tensor(own_risks.own, dtype=torch.float64))
     judge, has_start = judge_of(method), isinstance(state, PreparingState)
     found = judge.measure(sums, rows, included, progress.round, has_start=has_start)
     stays = has_start and judge.is_blind(rows, included)

@@ -46,6 +46,18 @@ PLAIN_GAP, MAX_PLAIN_ROUNDS = 1e-4, 30
 MAX_INCOMPLETE = 20
 
 
+@dataclass(frozen=True)
+class OwnRisks:
+    """By group: the plain model's training risk, and what its own best model reaches."""
+
+    plain: tuple[float, ...]
+    own: tuple[float, ...]
+
+    def in_units(self, unit: float) -> "OwnRisks":
+        """Return the same for losses multiplied by ``unit``."""
+        return OwnRisks(*(tuple(risk * unit for risk in own) for own in (self.plain, self.own)))
+
+
 @dataclass(frozen=True, eq=False)
 class ExcessState:
     """The game, and the models of the groups' own that come before it.

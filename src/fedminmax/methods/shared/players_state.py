@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
-from fedminmax.methods.shared.excess_server import ExcessState
+from fedminmax.methods.shared.excess_server import ExcessState, OwnRisks
 from fedminmax.methods.shared.first_order_server import FirstOrderState
 from fedminmax.methods.shared.frontier_server import (
     FrontierState,
@@ -73,10 +73,10 @@ def server_of(state: object) -> object:
     return state.server if isinstance(state, PlayersState | FrontierState | ExcessState) else state
 
 
-def own_risks_of(state: object) -> Tensor | None:
-    """Return what the groups' own best models reach [A], once that is known."""
+def own_risks_of(state: object) -> OwnRisks | None:
+    """Return what the groups' own best models reach, once that is known."""
     if isinstance(state, ExcessState) and not state.is_preparing:
-        return state.own_risks
+        return OwnRisks(tuple(state.plain_risks.tolist()), tuple(state.own_risks.tolist()))
     return None
 
 

@@ -19,8 +19,9 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.json_log import JsonLog
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.method import lets_sites_keep
+from fedminmax.methods.shared.excess_server import OwnRisks
 from fedminmax.methods.shared.frontier_server import FoundPoints, ProvedBoundary
-from fedminmax.methods.shared.players_state import boundary_of, frontier_of
+from fedminmax.methods.shared.players_state import boundary_of, frontier_of, own_risks_of
 from fedminmax.network.server import disk
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import Agreement
@@ -46,6 +47,7 @@ MEMBERS_FILE = "members.safetensors"
 VALIDATION_FILE = "validation.json"
 PROOF_FILE = "proof.json"
 FRONTIER_FILE = "frontier.json"
+OWN_RISKS_FILE = "own_risks.json"
 BOUNDARY_FILE = "boundary.json"
 ADVICE = "resume the run, which brings it again"
 # Checkpoints may take this share of the time; for a large model they are every few seconds.
@@ -198,6 +200,11 @@ def read_boundary(folder: Path) -> ProvedBoundary | None:
     return disk.read_record(folder / BOUNDARY_FILE, ProvedBoundary, ADVICE)
 
 
+def read_own_risks(folder: Path) -> OwnRisks | None:
+    """Read what groups' own models reach; None if the method did not ask."""
+    return disk.read_record(folder / OWN_RISKS_FILE, OwnRisks, ADVICE)
+
+
 def read_alternative_model(folder: Path) -> Tensor:
     """Read the last model if validation rows chose the result, otherwise their choice."""
     (beside,) = read_tensors(folder / MEMBERS_FILE, ("beside",))
@@ -267,6 +274,9 @@ def _write_answer(
     boundary = boundary_of(state)
     if boundary is not None:
         disk.write_record(folder / BOUNDARY_FILE, boundary)
+    own_risks = own_risks_of(state)
+    if own_risks is not None:
+        disk.write_record(folder / OWN_RISKS_FILE, own_risks)
     frontier = frontier_of(state)
     if frontier is not None:
         disk.write_record(folder / FRONTIER_FILE, frontier.found)
