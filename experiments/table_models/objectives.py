@@ -39,7 +39,7 @@ from fedminmax.training.train import fit
 
 TABLES = ("adult", "heart", "star", "math_achieve", "acs")
 TOLERANCE = 0.005
-METHODS = {
+METHODS: dict[str, Any] = {
     "plain": FedAvgFast(),
     "excess": FedMinMaxFast(tolerance=TOLERANCE, objective=Objective.EXCESS),
     "risk": FedMinMaxFast(tolerance=TOLERANCE),
