@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from experiments.paper.fashion import FashionRow
 from experiments.paper.fashion_mnist import GROUP_NAMES
 from fedminmax.core.iterates import Iterate
-from fedminmax.report.style import METHOD_COLOURS, SETTING_LINES, new_figure, save_figure
+from fedminmax.report.style import new_figure, save_figure
 from fedminmax.runs.folder import TESTS_FILE
 from fedminmax.studies.finish import read_scored_rounds
 from fedminmax.studies.scores import GroupScores, Spread
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
 
 SETTINGS = ("ESG", "SSG", "PSG")
+METHOD_COLOURS = {
+    "AFL": "#E69F00",
+    "AFLFast": "#D55E00",
+    "FedAvg": "#56B4E9",
+    "FedAvgFast": "#0072B2",
+    "FedMinMax": "#009E73",
+    "FedMinMaxFast": "#CC79A7",
+}
+SETTING_LINES = {"ESG": "-", "SSG": "--", "PSG": ":", "centralized": "-."}
 PANELS = ("Worst group (Shirt)", "Best group (Trouser)", "Mean over groups")
 
 

@@ -159,7 +159,7 @@ def test_two_models_are_compared_record_by_record(hospitals: Path, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "r.html").read_text()
     assert "model.onnx" in page
-    assert "Measured on 210 records of 3 sites" in page
+    assert "3 sites · 210 records" in page
 
 
 def test_a_number_is_measured_in_its_unit(hospitals: Path, tmp_path: Path) -> None:

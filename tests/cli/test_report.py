@@ -17,8 +17,10 @@ from tests.complaints import complaint_of
 from tests.runs.run_folders import write_run
 
 
-def write_report(runs: list[Path], out: Path, figures: Path | None, *, force: bool) -> None:
-    words = Namespace(runs=runs, out=out, figures=figures, summary=None, force=force)
+def write_report(runs: list[Path], out: Path | None, figures: Path | None, *, force: bool) -> None:
+    words = Namespace(
+        runs=runs, out=out, figures=figures, force=force, appendix=False, open=False, format="html"
+    )
     report.write_report(words)
 
 
@@ -42,14 +44,16 @@ def test_a_page_and_its_figures(drawn: Drawn) -> None:
     folder, done = drawn.folder, drawn.done
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    verdict, *others = done.stdout.splitlines()
-    assert verdict.startswith("Helped, at a price. “women” was worst off")
-    assert others == ["Report: report.html", "Figures: 4 files in figures"]
-    text = (folder / "report.html").read_text()
+    title, *others = done.stdout.splitlines()
+    assert title == "It helped “women”, the worst-off group, but “men” did worse."
+    assert others == ["Report: run/report.html", "Figures: 4 files in figures"]
+    text = (folder / "run" / "report.html").read_text()
     assert is_report(text)
-    assert verdict.removeprefix("Helped, at a price. ") in text
+    assert title in text
     assert sorted(path.name for path in (folder / "figures").iterdir()) == [
-        f"{name}.{kind}" for name in ("run-risk-by-group", "run-rounds") for kind in ("png", "svg")
+        f"{name}.{kind}"
+        for name in ("run-change-by-group", "run-rounds")
+        for kind in ("png", "svg")
     ]
 
 
@@ -59,11 +63,7 @@ def test_several_runs_and_a_name_for_the_page(tmp_path: Path) -> None:
     words = ["report", "a", "b", "--out", "pages/two.html"]
     page = tmp_path / "pages" / "two.html"
     assert fedminmax(*words, cwd=tmp_path).returncode == 0
-    text = page.read_bytes()
-    said = complaint_of(lambda: write_report([tmp_path / "a"], page, None, force=False))
-    assert said.endswith("two.html already exists; give another --out, or --force to replace it")
-    assert page.read_bytes() == text
-    write_report([tmp_path / "a"], page, None, force=True)
+    write_report([tmp_path / "a"], page, None, force=False)
     assert "AFL" not in page.read_text()
     assert [path.name for path in (tmp_path / "pages").iterdir()] == ["two.html"]
 
@@ -84,6 +84,10 @@ def test_mistakes_are_one_line_and_write_nothing(tmp_path: Path) -> None:
         ([run], tmp_path / "new.html", thesis / "a" / "b", "thesis.html is a file, not a folder"),
     ):
         assert expected in complaint_of(partial(write_report, folders, out, figures, force=True))
+    own = run / "report.html"
+    own.write_text("years of work")
+    assert "is not a report" in complaint_of(partial(write_report, [run], None, None, force=True))
+    own.unlink()
     assert sorted(tmp_path.rglob("*")) == before
     assert thesis.read_text() == "years of work"
 
@@ -100,7 +104,7 @@ def test_figures_replace_those_of_a_report_and_nothing_else(
     write_report([run], page, figures, force=True)
     assert {path: path.read_bytes() for path in figures.iterdir()} == before
     page.unlink()
-    for name in ("run-rounds.svg", "run-risk-by-group.png"):
+    for name in ("run-rounds.svg", "run-change-by-group.png"):
         own = figures / name
         own.write_text("<svg>drawn by hand for a fedminmax report</svg>")
         said = complaint_of(lambda: write_report([run], page, figures, force=True))
@@ -109,6 +113,16 @@ def test_figures_replace_those_of_a_report_and_nothing_else(
         assert changed == {own}
         assert not page.exists()
         own.write_bytes(before[own])
+
+
+def test_it_opens_in_the_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    run = write_run(tmp_path / "run")
+    words = build_parser().parse_args(["report", str(run), "--open"])
+    for _ in range(2):  # the second replaces the page of the first
+        report.write_report(words)
+    assert opened == [(run / "report.html").as_uri()] * 2
 
 
 def test_the_commands_of_its_page_in_the_documentation_exist() -> None:

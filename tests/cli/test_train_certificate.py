@@ -41,7 +41,7 @@ def test_a_run_stops_at_its_gap_and_says_what_is_proved(
     assert words in card
     assert "Training considered cross-entropy by group and nothing else" in card
     assert "returned model: chosen by the method among the rounds' models" in card
-    run_here("report", RUN, "--out", "report.html")
+    run_here("report", RUN, "--out", "report.html", "--appendix")
     assert words in Path("report.html").read_text()
 
     run_here("train", config, "--optimality-gap", "0.05")

@@ -14,7 +14,8 @@ from sklearn.linear_model import LinearRegression
 
 import fedminmax
 from fedminmax.config.read import read_config
-from fedminmax.report.page import measures_tables
+from fedminmax.findings.tables import Table
+from fedminmax.report.details import details_of
 from fedminmax.report.read_run import read_run
 from tests.cli.hospitals import (
     HOSPITALS,
@@ -64,7 +65,7 @@ def test_without_a_pull_each_site_has_least_squares_of_its_own_rows(
     card = (RUN / "model_card.md").read_text()
     assert "## Personal models" in card
     assert note in card
-    common, personal = measures_tables(read_run(RUN).chosen.results)
+    common, personal = measures_of(RUN)
     assert common.lines[2][1] == "260"
     assert personal.lines[2][1] == "180"
 
@@ -104,13 +105,17 @@ def test_rows_of_others_alone_leave_nothing_to_measure(
     assert results_of(RUN)["personal"] == {"rows": 0, "min_rows": 50, "metrics": {}}
     assert "Personal models" not in capsys.readouterr().out
     assert "## Personal" not in (RUN / "model_card.md").read_text()
-    tables = measures_tables(read_run(RUN).chosen.results)
-    assert not any("personal" in table.caption for table in tables)
+    assert not any("Personal" in table.caption for table in measures_of(RUN))
 
 
 def test_other_methods_have_none(hospitals: Path) -> None:
     run_here("train", write_config(hospitals, method="rounds = 2"))
     assert "personal" not in json.loads((RUN / "results.json").read_text())
+
+
+def measures_of(run: Path) -> tuple[Table, ...]:
+    details = details_of(read_run(run), "run", appendix=False)
+    return next(one.tables for one in details if one.name == "measures")
 
 
 FAST = 'name = "fedminmax-fast"'
@@ -148,8 +153,8 @@ def test_explanations_add_up_to_what_is_predicted(
         np.testing.assert_allclose(scores, ours, atol=1e-9)
     run_here("report", "runs/fedminmax", "--out", "report.html")
     page = Path("report.html").read_text()
-    assert "What the model uses" in page
-    assert ">age</h4>" in page
+    assert "What does the model use?" in page
+    assert ">age</h3>" in page
 
 
 def test_other_models_are_not_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ import pytest
 from fedminmax.findings.changes import change_between, changes_of
 from fedminmax.findings.records import Interval
 from fedminmax.findings.verdict_records import Change
-from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.read_run import Run, read_run
 from tests.complaints import complaint_of
 from tests.runs.run_folders import interval, write_run
@@ -91,7 +90,6 @@ def test_a_change_that_was_measured_row_by_row_is_told(tmp_path: Path) -> None:
     assert men.is_clear
     assert everyone is not None
     assert (everyone.group, everyone.rows, everyone.value) == ("all records", 1050, -0.02)
-    assert "differences record by record" in risk_by_group_figure(run, "bars").caption
 
 
 def test_a_run_that_is_not_compared_with_its_baseline_is_refused(tmp_path: Path) -> None:
@@ -103,7 +101,6 @@ def test_a_run_that_is_not_compared_with_its_baseline_is_refused(tmp_path: Path)
         assert "is not compared with its baseline; finish or repeat the run" in complaint
     alone = read_run(write_run(tmp_path / "alone", before=None))
     assert changes_in(alone) == []
-    assert "interval of a change" not in risk_by_group_figure(alone, "bars").caption
 
 
 def test_a_group_without_a_change_has_none(tmp_path: Path) -> None:

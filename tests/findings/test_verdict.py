@@ -8,7 +8,7 @@ import pytest
 
 from fedminmax.findings.findings import Findings
 from fedminmax.findings.records import Results
-from fedminmax.findings.tables import Table, mistakes_tables, risk_table
+from fedminmax.findings.tables import Table, mistakes_tables
 from fedminmax.findings.text import TOO_FEW
 from fedminmax.findings.verdict import judge
 from fedminmax.findings.verdict_records import VerdictOfRun
@@ -228,13 +228,18 @@ def test_groups_of_few_records_are_listed_apart(tmp_path: Path) -> None:
     assert run.findings.verdict.worst_group is not None
     assert run.findings.verdict.worst_group.group == "men"
     assert "women" not in run.findings.verdict.reason
-    assert [(fact.before, fact.after) for fact in run.findings.facts][:1] == [("200", "175")]
-    assert run.baseline is not None
-    last = risk_table(run.chosen.results, run.baseline.results).lines[-1]
-    assert (last[0], last[-2]) == ("women", TOO_FEW)
-    assert mistakes_tables(run.chosen.results)[0].lines[-1] == (
+    assert [(fact.before, fact.after) for fact in run.findings.screen.facts][:1] == [("200", "175")]
+    # Seven are not told, nor the 150 men, whom the total of 1,057 would tell them by.
+    first = mistakes_tables(run.chosen.results)[0]
+    assert {line[0]: line[1] for line in first.lines} == {
+        "men": "\N{EN DASH}",
+        "others": "900",
+        "all records": "1,057",
+        "women": "\N{EN DASH}",
+    }
+    assert first.lines[-1] == (
         "women",
-        "7",
+        "\N{EN DASH}",
         "\N{EN DASH}",
         "\N{EN DASH}",
         TOO_FEW,
@@ -250,7 +255,7 @@ def test_a_group_without_test_records_is_never_worst_off(tmp_path: Path) -> None
 
 def test_the_facts_are_before_and_after_with_the_interval_of_the_change(tmp_path: Path) -> None:
     """Misclassified are half the risk; both ends are independent here, of half widths 0.03."""
-    facts = found_in(tmp_path).facts
+    facts = found_in(tmp_path).screen.facts
     overall = [(150 * a + 900 * b) / 1050 for a, b in ((0.20, 0.10), (0.15, 0.12))]
     assert [(fact.before, fact.after) for fact in facts] == [
         ("200", "150"),
@@ -259,10 +264,11 @@ def test_the_facts_are_before_and_after_with_the_interval_of_the_change(tmp_path
     ]
     half = 2**0.5 * 30
     ends = f"\N{MINUS SIGN}{50 + half:.0f} to \N{MINUS SIGN}{50 - half:.0f}"
-    assert f"clear change (\N{MINUS SIGN}50; 90 % interval {ends})" in facts[0].detail
-    assert [fact.name for fact in facts][::2] == ["Worst-off group: women", "Largest harm: men"]
-    alone = found_in(tmp_path / "alone", before=None).facts[0]
-    assert (alone.before, alone.after) == (None, "150 (120 to 180)")
+    assert facts[0].note == f"Better by 50 ({ends})"
+    assert [fact.name for fact in facts][::2] == ["Worst-off group: women", "Changed most: men"]
+    assert [fact.tone for fact in facts] == ["better", "same", "worse"]
+    alone = found_in(tmp_path / "alone", before=None).screen.facts[0]
+    assert (alone.before, alone.after, alone.note) == (None, "150", "90 % interval 120 to 180")
 
 
 def rates_table(own: Results) -> Table:

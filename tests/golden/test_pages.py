@@ -41,7 +41,6 @@ from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.live_page import Drawings, render_live
 from fedminmax.report.page import build_report, render_advice, render_report
 from fedminmax.report.read_run import Run, read_run
-from fedminmax.report.summary import render_summary
 from fedminmax.training.round_record import RoundRecord
 from tests.exports.saved_models import saved_additive_model, saved_model
 from tests.golden.made_up_runs import PRIVACY, write_runs
@@ -224,16 +223,11 @@ def test_the_report(runs: dict[str, Run], folder: Path) -> None:
     saved = saved_additive_model(("no", "yes"))
     additive = replace(runs["certified"], effects=effects_of(saved.model, saved.encoding))
     page = words_of(render_report(build_report([additive]), "VERSION"))
-    effects = page.partition("What the model uses")[2].partition("Which mistakes")[0]
+    effects = page.partition("What does the model use?")[2].partition("Could another")[0]
     parts.append(("what an additive model uses", effects))
     both = [runs["certified"], runs["unfinished"]]
-    several = words_of(render_report(build_report(both), "VERSION"))
+    several = words_of(render_report(build_report(both, appendix=True), "VERSION"))
     check("report.txt", [*parts, ("two runs", several)], folder)
-
-
-def test_the_summary(runs: dict[str, Run], folder: Path) -> None:
-    parts = [(name, words_of(render_summary(run, "VERSION"))) for name, run in runs.items()]
-    check("summary.txt", parts, folder)
 
 
 def live_round(number: int, certificate: Certificate | None = None) -> RoundRecord:

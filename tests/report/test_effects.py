@@ -70,7 +70,7 @@ def test_a_page_with_effects_has_unique_names_and_keeps_labels_as_text(tmp_path:
     assert len(identifiers) == len(set(identifiers))
     levels = [int(level) for level in re.findall(r"<h([1-6])", page)]
     assert all(later - level <= 1 for level, later in pairwise(levels))
-    assert "What the model uses" in page
+    assert "What does the model use?" in page
 
 
 def test_the_most_important_come_first_and_few_are_open(tmp_path: Path) -> None:

@@ -133,4 +133,7 @@ def test_runs_that_do_not_compare(tmp_path: Path) -> None:
 def test_methods_that_repeat_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / "a"), write_run(tmp_path / "b")]
     labels = [run.label for run in read_runs(folders)]
-    assert labels == [f"FedMinMax ({folder})" for folder in folders]
+    assert labels == ["FedMinMax (a)", "FedMinMax (b)"]
+    again = [write_run(tmp_path / name / "run") for name in "cd"]
+    labels = [run.label for run in read_runs(again)]
+    assert labels == ["FedMinMax (run) (1)", "FedMinMax (run) (2)"]

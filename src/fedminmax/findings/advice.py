@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from fedminmax.advice import counts
-from fedminmax.core.text import counted, percent
+from fedminmax.core.text import percent
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import NOTHING, named, size_text
 from fedminmax.methods.card import Over
@@ -94,10 +94,9 @@ def _for_small_groups(advice: counts.Advice) -> Iterator[str]:
         if group.is_small:
             enough = counts.rows_for(counts.SMALL_ERROR, advice.loss)
             yield (
-                f"“{group.name}” has {counted(group.rows, 'training record')}: a few records "
-                f"decide its risk. Add at least {advice.minimum_group - group.rows:,} more "
-                f"({enough:,} in total would reduce its standard error to "
-                f"{error_text(counts.SMALL_ERROR, advice)}), or merge it with a similar group."
+                f"“{group.name}” has fewer than {advice.minimum_group:,} training records: a few "
+                f"decide its risk. Add more ({enough:,} in total would reduce its standard error "
+                f"to {error_text(counts.SMALL_ERROR, advice)}), or merge it with a similar group."
             )
 
 

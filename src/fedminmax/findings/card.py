@@ -12,10 +12,17 @@ from fedminmax.core.text import counted, duration_text, markdown_table, markdown
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.findings import text
+from fedminmax.findings.disclosure import remarks
 from fedminmax.findings.findings import findings
 from fedminmax.findings.privacy import what_the_server_sees
 from fedminmax.findings.records import Measured, Results
-from fedminmax.findings.tables import DIFFERENCE, metrics_table, mistakes_tables, parity_table
+from fedminmax.findings.tables import (
+    DIFFERENCE,
+    groups_table,
+    metrics_table,
+    mistakes_tables,
+    parity_table,
+)
 from fedminmax.findings.verdict import RULE
 from fedminmax.methods.card import MethodCard
 from fedminmax.metrics.intervals import MIN_ROWS
@@ -61,6 +68,7 @@ def render_card(
         rule=RULE,
         changes=_changes(results),
         counted=counted,
+        remarks=remarks(results),
     )
 
 
@@ -82,18 +90,9 @@ def _returned(iterate: str) -> str:
 
 
 def _groups(results: Results, census: CensusFile) -> str:
-    tests = (*census.test, *census.other_tests.values())
-    lines = [
-        [
-            group,
-            f"{sum(line[place] for line in census.train):,}",
-            f"{sum(line[place] for line in tests):,}",
-            f"{sum(line[place] > 0 for line in census.train)} of {len(census.sites)}",
-        ]
-        for place, group in enumerate(results.groups)
-    ]
-    headers = ["group", "training records", "test records", "sites that have it"]
-    return markdown_table(headers, lines)
+    table, notes = groups_table(results, census)
+    shown = markdown_table(table.headers, table.lines)
+    return "\n\n".join((shown, *map(markdown_text, notes)))
 
 
 def _metrics(results: Results, test: Measured) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fedminmax.core.text import counted, listed
+from fedminmax.findings.first_screen import FirstScreen, first_screen
 from fedminmax.findings.own_risks import own_risks_text
 from fedminmax.findings.privacy import privacy_lines
 from fedminmax.findings.records import Results
@@ -15,7 +16,7 @@ from fedminmax.findings.training import (
     validation_text,
     weights_text,
 )
-from fedminmax.findings.verdict import Fact, facts_of, merged_groups_text, small_groups_text
+from fedminmax.findings.verdict import merged_groups_text, small_groups_text
 from fedminmax.findings.verdict_records import VerdictOfRun
 
 
@@ -39,7 +40,7 @@ class Findings:
     model: ModelFindings
     baseline: ModelFindings | None
     verdict: VerdictOfRun | None
-    facts: tuple[Fact, ...]
+    screen: FirstScreen
     small_groups: str
     could_be_better: str
     after_training: tuple[str, ...]
@@ -83,7 +84,7 @@ def findings(results: Results, baseline: Results | None = None) -> Findings:
         _model(results),
         None if baseline is None else _model(baseline),
         results.verdict,
-        tuple(facts_of(results)) if tested else (),
+        first_screen(results),
         " ".join(text for text in (small, merged_groups_text(results)) if text),
         could_be_better(results),
         tuple(text for text in (own_risks_text(results), *after) if text),

@@ -4,19 +4,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedminmax.core.text import listed
-from fedminmax.findings.changes import EVERYONE, changes_of
+from fedminmax.data.tables.census import CensusFile
+from fedminmax.findings.changes import EVERYONE
+from fedminmax.findings.disclosure import FEWER, is_small, publishable
 from fedminmax.findings.records import Measured, Metric, Results
 from fedminmax.findings.text import (
     NOTHING,
-    TOO_FEW,
     capitalised,
     decimals_of,
     estimate,
     interval_name,
     metric_name,
     number,
-    risk_name,
-    span,
 )
 from fedminmax.findings.verdict import (
     KINDS,
@@ -26,9 +25,11 @@ from fedminmax.findings.verdict import (
     measure_of,
     mistakes_of,
 )
-from fedminmax.findings.verdict_records import Change
 
 DIFFERENCE = "highest minus lowest group"
+ARROW = "\N{RIGHTWARDS ARROW}"
+# Of a table that a screen shows whole.
+MAX_COLUMNS = 6
 
 
 @dataclass(frozen=True)
@@ -47,43 +48,10 @@ def small_last(results: Results, test: Measured, cells: Sequence[Sequence[str]])
     return [place for place in range(len(cells)) if place not in few] + few
 
 
-def risk_table(results: Results, baseline: Results | None = None) -> Table:
-    """Return a line per group and for all records; with a baseline, also the change."""
-    decimals, metric = decimals_of(results), results.risk
-    headers = ["group", "records", results.method.name]
-    cells = [
-        [name, f"{count:,}", estimate(risk, decimals)]
-        for name, count, risk in zip(
-            (*results.groups, EVERYONE),
-            (*(group.rows for group in metric.by_group), results.test.rows),
-            (*metric.by_group, metric.overall),
-            strict=True,
-        )
-    ]
-    if baseline is not None:
-        headers.append(baseline.method.name)
-        for line, risk in zip(cells, (*baseline.risk.by_group, baseline.risk.overall), strict=True):
-            line.append(estimate(risk, decimals))
-    if results.change is not None:
-        headers += ["change", "clear"]
-        for line, change in zip(cells, changes_of(results), strict=True):
-            line += _risk_cells(change, decimals)
-    return Table(
-        f"{capitalised(risk_name(results))} by group on test records, lower is better "
-        f"({interval_name(results.test)})",
-        tuple(headers),
-        tuple(tuple(cells[place]) for place in small_last(results, results.test, cells)),
-    )
-
-
-def _risk_cells(change: Change | None, decimals: int) -> list[str]:
-    """Return a change with its interval, and whether it is clear."""
-    if change is None:
-        return [NOTHING, NOTHING]
-    if not change.has_enough_rows:
-        return [TOO_FEW, NOTHING]
-    interval = span(change.low, change.high, decimals)
-    return [f"{number(change.value, decimals)} ({interval})", "yes" if change.is_clear else "no"]
+def records_cells(test: Measured) -> tuple[str, ...]:
+    """Return the test records of each group and of all, as far as they may be passed on."""
+    counts = publishable([level.rows for level in next(iter(test.metrics.values())).by_group])
+    return *counts.cells, FEWER if counts.total is None else f"{counts.total:,}"
 
 
 def mistakes_tables(results: Results) -> list[Table]:
@@ -97,10 +65,10 @@ def mistakes_tables(results: Results) -> list[Table]:
     metric = kinds_of(results)[0]
     levels = results.test.metrics[metric]
     cells = [
-        (name, f"{rows:,}", level_cell(results, metric, level))
+        (name, rows, level_cell(results, metric, level))
         for name, rows, level in zip(
             (*results.groups, EVERYONE),
-            (*(level.rows for level in levels.by_group), results.test.rows),
+            records_cells(results.test),
             (*levels.by_group, levels.overall),
             strict=True,
         )
@@ -120,6 +88,10 @@ def _mistakes_table(results: Results, metric: str) -> Table:
     judged = [(name, change) for name, change in groups if change and change.has_enough_rows]
     few = [entry for entry in groups if entry not in judged]
     judged.sort(key=lambda entry: -entry[1].before)
+    *rows, whole = (change.rows if change else 0 for change in mistakes_of(results, metric))
+    counts = dict(
+        zip((*results.groups, EVERYONE), (*publishable(rows).cells, f"{whole:,}"), strict=True)
+    )
     change = results.change
     at_once = f", for all {change.comparisons:,} comparisons at once" if change else ""
     return Table(
@@ -127,10 +99,64 @@ def _mistakes_table(results: Results, metric: str) -> Table:
         f"({interval_name(results.test)} of the change{at_once})",
         ("group", "records", "standard", "new", "change"),
         tuple(
-            (name, NOTHING if one is None else f"{one.rows:,}", *change_cells(results, one))
+            (name, NOTHING if one is None else counts[name], *change_cells(results, one))
             for name, one in (*judged, everyone, *few)
         ),
     )
+
+
+def _records_of(results: Results, metric: str) -> dict[str, str]:
+    """Return the records that a kind of mistake is about, as far as they may be passed on.
+
+    Those of the positive class and the others add up to a group's: a rate has no count of a group
+    of which any of these is hidden.
+    """
+    own = [change.rows if change else 0 for change in mistakes_of(results, metric)]
+    kinds = [metric] if metric == kinds_of(results)[0] else kinds_of(results)
+    hidden = {
+        place
+        for kind in kinds
+        for place in publishable(
+            [one.rows if one else 0 for one in mistakes_of(results, kind)[:-1]]
+        ).hidden
+    }
+    return {
+        name: NOTHING if place in hidden else f"{rows:,}"
+        for place, (name, rows) in enumerate(zip((*results.groups, EVERYONE), own, strict=True))
+    }
+
+
+def groups_table(results: Results, census: CensusFile) -> tuple[Table, list[str]]:
+    """Return the records of each group and the sites that have it, and notes on small counts."""
+    tests = (*census.test, *census.other_tests.values())
+    parts = {"training record": census.train, "test record": tests}
+    counts = {
+        what: publishable(
+            [sum(line[place] for line in table) for place in range(len(results.groups))]
+        )
+        for what, table in parts.items()
+    }
+    sites = [sum(line[place] > 0 for line in census.train) for place in range(len(results.groups))]
+    totals = [FEWER if own.total is None else f"{own.total:,}" for own in counts.values()]
+    whole, hidden = len(census.sites), {place for own in counts.values() for place in own.hidden}
+    table = Table(
+        "Records by group",
+        ("group", *(f"{what}s" for what in counts), "sites that have it"),
+        (
+            *zip(
+                results.groups,
+                *(own.cells for own in counts.values()),
+                # A group at nine sites has nine records at least.
+                [
+                    NOTHING if place in hidden else f"{own} of {whole}"
+                    for place, own in enumerate(sites)
+                ],
+                strict=True,
+            ),
+            (EVERYONE, *totals, str(whole)),
+        ),
+    )
+    return table, [own.note(results.groups, what) for what, own in counts.items() if own.hidden]
 
 
 def metrics_table(
@@ -142,13 +168,13 @@ def metrics_table(
     """
     shown = list(test.metrics if names is None else names)
     columns = [(test.metrics[name], decimals_of(results, name, test)) for name in shown]
-    first = next(iter(test.metrics.values()))
+    counts = records_cells(test)
     lines = [
-        (name, f"{first.by_group[place].rows:,}", *(_starred(*own, name, place) for own in columns))
+        (name, counts[place], *(_starred(*own, name, place) for own in columns))
         for place, name in enumerate(results.groups)
     ]
     lines += [
-        (EVERYONE, f"{test.rows:,}", *(estimate(own.overall, places) for own, places in columns)),
+        (EVERYONE, counts[-1], *(estimate(own.overall, places) for own, places in columns)),
         (DIFFERENCE, NOTHING, *(estimate(own.difference, places) for own, places in columns)),
     ]
     return Table(
@@ -192,5 +218,53 @@ def parity_table(results: Results, test: Measured, *, sites: bool = True) -> Tab
     )
 
 
+def models_table(results: Results, baseline: Results | None) -> list[Table]:
+    """Return every measure of both models by group, in tables that fit on a screen.
+
+    The groups that were worst off come first; intervals are in the report's CSV.
+    """
+    names, risks = list(results.test.metrics), (baseline or results).risk.by_group
+    counts, places = records_cells(results.test), range(len(results.groups))
+    small = results.test.small_groups(results.groups)
+    order = sorted(places, key=lambda place: -(risks[place].value or 0.0))
+    order.sort(key=lambda place: results.groups[place] in small)
+    both = f"standard {ARROW} new" if baseline else results.method.name
+    tables = []
+    for start in range(0, len(names), MAX_COLUMNS):
+        shown = names[start : start + MAX_COLUMNS]
+        lines = [
+            (
+                results.groups[place],
+                counts[place],
+                *(_both(results, baseline, name, place) for name in shown),
+            )
+            for place in order
+        ]
+        overall = (EVERYONE, counts[-1], *(_both(results, baseline, name, None) for name in shown))
+        tables.append(
+            Table(
+                f"Measures by group on test records: {both}",
+                ("group", "records", *(metric_name(name, results) for name in shown)),
+                (*lines, overall),
+            )
+        )
+    return tables
+
+
+def _both(results: Results, baseline: Results | None, metric: str, place: int | None) -> str:
+    """Return a measure of the standard model and of the new one; of few records, nothing."""
+    decimals, levels = decimals_of(results, metric), []
+    for own in (baseline, results):
+        if own is not None and metric in own.test.metrics:
+            found = own.test.metrics[metric]
+            levels.append(found.overall if place is None else found.by_group[place])
+    if place is not None and any(is_small(level.rows) for level in levels):
+        return NOTHING
+    return f" {ARROW} ".join(number(level.value, decimals) for level in levels)
+
+
 def _starred(metric: Metric, decimals: int, group: str, place: int) -> str:
-    return estimate(metric.by_group[place], decimals) + " *" * (metric.worst_group == group)
+    level = metric.by_group[place]
+    if is_small(level.rows):
+        return NOTHING
+    return estimate(level, decimals) + " *" * (metric.worst_group == group)

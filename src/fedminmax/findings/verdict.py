@@ -17,11 +17,11 @@ from typing import Final
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted, listed
 from fedminmax.findings.changes import EVERYONE, changes_of, worst_of
+from fedminmax.findings.disclosure import publishable
 from fedminmax.findings.records import RISK, Interval, Measured, Results
 from fedminmax.findings.text import (
     NOTHING,
     TOO_FEW,
-    capitalised,
     decimals_of,
     estimate,
     interval_name,
@@ -70,13 +70,15 @@ NO_BASELINE = "There is no standard model to compare with (baseline in [method])
 
 
 @dataclass(frozen=True)
-class Fact:
-    """A number of the run, and the baseline's."""
+class ChangeTexts:
+    """A change as text: before and after, the difference and its interval, and for whom."""
 
-    name: str
-    before: str | None
+    before: str
     after: str
-    detail: str
+    value: str
+    low: str
+    high: str
+    meaning: str
 
 
 def kinds_of(results: Results) -> list[str]:
@@ -113,7 +115,7 @@ def judge(results: Results) -> VerdictOfRun:
     told = next(iter(changes.values()))
     clear = [change for own in changes.values() for change in own if change.is_clear]
     harms = sorted((one for one in clear if one.value > 0), key=lambda one: -one.value)
-    name = _worst_before(results)
+    name = worst_before(results)
     worst = next((change for change in told if change.group == name), None)
     # A group that did worse and is now worse off than the worst-off group was: harm has moved.
     passed = [
@@ -164,7 +166,7 @@ def _not_finished(results: Results) -> str:
     )
 
 
-def _worst_before(results: Results) -> str | None:
+def worst_before(results: Results) -> str | None:
     """Return the group that had the highest risk with the baseline; None if nobody can say."""
     groups = [change for change in changes_of(results)[:-1] if change]
     compared = [change for change in groups if change.has_enough_rows]
@@ -254,17 +256,24 @@ def _shown(results: Results, change: Change, value: float, *, sign: bool = False
     return write(PEOPLE * value, decimals)
 
 
-def change_cells(results: Results, change: Change | None) -> tuple[str, str, str]:
-    """Return the cells of a table: before, after, change with its interval, and what it means."""
-    if change is None or not change.has_enough_rows:
-        return NOTHING, NOTHING, TOO_FEW
+def change_texts(results: Results, change: Change) -> ChangeTexts:
+    """Format a change; "better" or "worse" is said of a clear one between finished models."""
     before, after = (_shown(results, change, value) for value in (change.before, change.after))
     value, low, high = (
         _shown(results, change, end, sign=True) for end in (change.value, change.low, change.high)
     )
     told = change.is_clear and results.verdict and results.verdict.verdict != NOT_FINISHED
-    meaning = (" worse" if change.value > 0 else " better") if told else ""
-    return before, after, f"{value} ({low} to {high}){meaning}"
+    meaning = ("worse" if change.value > 0 else "better") if told else ""
+    return ChangeTexts(before, after, value, low, high, meaning)
+
+
+def change_cells(results: Results, change: Change | None) -> tuple[str, str, str]:
+    """Return the cells of a table: before, after, change with its interval, and what it means."""
+    if change is None or not change.has_enough_rows:
+        return NOTHING, NOTHING, TOO_FEW
+    texts = change_texts(results, change)
+    shown = f"{texts.value} ({texts.low} to {texts.high}) {texts.meaning}"
+    return texts.before, texts.after, shown.rstrip()
 
 
 def level_cell(results: Results, metric: str, level: Interval) -> str:
@@ -275,52 +284,24 @@ def level_cell(results: Results, metric: str, level: Interval) -> str:
     return estimate(Interval(value=value, low=low, high=high), 0)
 
 
-def facts_of(results: Results) -> list[Fact]:
-    """Return the key numbers: the worst-off group, all records, and the largest harm.
-
-    With a baseline, the interval is that of the change, which is what the numbers side by side ask
-    for; without one, it is that of the number.
-    """
-    metric, name = kinds_of(results)[0], _worst_before(results)
-    if results.change is None:
-        worst, levels = worst_of(results), results.test.metrics[metric]
-        named = (
-            {f"{WORST}: {worst[0]}": levels.by_group[results.groups.index(worst[0])]}
-            if worst
-            else {}
-        )
-        measure = measure_of(results, KINDS[metric])
-        return [
-            Fact(title, None, level_cell(results, metric, level), measure)
-            for title, level in (named | {capitalised(EVERYONE): levels.overall}).items()
-        ]
-    told = {change.group: change for change in mistakes_of(results, metric) if change}
-    shown = {f"{WORST}: {name}": told.get(name or ""), capitalised(EVERYONE): told.get(EVERYONE)}
-    harm = results.verdict.largest_harm if results.verdict else None
-    if harm is not None and harm not in shown.values():
-        shown[f"Largest harm: {harm.group}"] = harm
-    return [_fact(results, title, change) for title, change in shown.items() if change]
-
-
-def _fact(results: Results, title: str, change: Change) -> Fact:
-    before, after, *_ = change_cells(results, change)
-    clear = "clear change" if change.is_clear else "no clear change"
-    if results.verdict and results.verdict.verdict == NOT_FINISHED:
-        clear = "not finished"
-    detail = f"{measure_of(results, change.kind)} · {clear} ({interval_text(results, change)})"
-    return Fact(title, before, after, detail)
-
-
 def small_groups_text(groups: tuple[str, ...], test: Measured) -> str:
     """List the groups with too few records to compare; "" if there are none."""
+    rows = [level.rows for level in next(iter(test.metrics.values())).by_group]
+    counts, places = publishable(rows), {name: place for place, name in enumerate(groups)}
     small = test.small_groups(groups)
-    few = [f"{name} ({rows:,})" for name, rows in small.items() if rows < MIN_ROWS]
-    untrained = [name for name, rows in small.items() if rows >= MIN_ROWS]
+    few = [
+        name if counts.shown[places[name]] is None else f"{name} ({counts.cells[places[name]]})"
+        for name, own in small.items()
+        if own < MIN_ROWS
+    ]
+    untrained = [name for name, own in small.items() if own >= MIN_ROWS]
     sentences = []
     if few:
         sentences.append(f"Too few test records to say, under {MIN_ROWS}: {', '.join(few)}.")
     if untrained:
         sentences.append(f"Too few training records to be trained for: {', '.join(untrained)}.")
+    if counts.hidden:
+        sentences.append(counts.note(groups, "test record"))
     return " ".join(sentences)
 
 
@@ -332,12 +313,17 @@ def merged_groups_text(results: Results) -> str:
     listing = ", ".join(merged.groups)
     if merged.test.rows:
         decimals = decimals_of(results, RISK, merged.test)
+        levels = merged.test.metrics[RISK].by_group
+        counts = publishable([level.rows for level in levels])
         listing = "; ".join(
-            f"{name} {estimate(risk, decimals)}, {counted(risk.rows, 'test record')}"
-            if risk.rows
+            name
+            if few is None
+            else f"{name} {estimate(risk, decimals)}, {counted(few, 'test record')}"
+            if few
             else f"{name}, no test records"
-            for name, risk in zip(merged.groups, merged.test.metrics[RISK].by_group, strict=True)
+            for name, risk, few in zip(merged.groups, levels, counts.shown, strict=True)
         )
+        listing += f" ({counts.note(merged.groups, 'test record')[:-1]})" if counts.hidden else ""
     return (
         f"'{MERGED_NAME}' are {len(merged.groups)} groups, each too small to be trained for: "
         f"{listing}."

@@ -20,7 +20,6 @@ from fedminmax.findings.privacy import (
 from fedminmax.findings.records import PrivacyOfRun
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import NOTHING, capitalised, named, number
-from fedminmax.findings.verdict import Fact
 from fedminmax.live.watch import LiveModel, LiveRun, Stage, worst_now
 from fedminmax.report.curves import Curves, rounds_figure
 from fedminmax.report.page import page_template
@@ -30,6 +29,15 @@ from fedminmax.report.style import ReportFigure, inline_svg
 SHARE_OF_DRAWING = 1 / 10
 MIN_SECONDS_BETWEEN_DRAWINGS = 2.0
 WEIGHT_DECIMALS = 3
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number that is known now."""
+
+    name: str
+    value: str
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -137,14 +145,14 @@ def _facts(live: LiveRun) -> list[Fact]:
     model = live.current
     facts = []
     if model is not None and model.rounds:
-        progress = Fact("Round", None, model.progress, model.name)
+        progress = Fact("Round", model.progress, model.name)
         facts = [progress, *_worst(live, model), *_gap(live, model), *_time_left(model)]
         facts.append(_answered(live, model))
     if live.site_progress or live.threshold:
         word, detail = "no", WITHOUT_AGGREGATION
         if live.threshold:
             word, detail = "yes", with_aggregation(live.threshold)
-        facts.append(Fact("Secure aggregation", None, word, detail))
+        facts.append(Fact("Secure aggregation", word, detail))
     if live.privacy is not None:
         facts.append(_budget(live.privacy))
     return facts
@@ -156,7 +164,7 @@ def _budget(privacy: Privacy | PrivacyOfRun) -> Fact:
         guaranteed, _, _ = guarantee_lines(privacy, between_sites=False)
     else:
         guaranteed = f"{capitalised(guarantee_words(privacy))}; each site keeps a privacy ledger."
-    return Fact("Privacy budget", None, value, f"{guaranteed} All of it is spent at the start.")
+    return Fact("Privacy budget", value, f"{guaranteed} All of it is spent at the start.")
 
 
 def _worst(live: LiveRun, model: LiveModel) -> list[Fact]:
@@ -166,7 +174,7 @@ def _worst(live: LiveRun, model: LiveModel) -> list[Fact]:
     name, risk = worst
     detail = f"“{name}”" if name else "several groups have it"
     shown = number(risk, _decimals(model))
-    return [Fact("Highest training risk of a group", None, shown, detail)]
+    return [Fact("Highest training risk of a group", shown, detail)]
 
 
 def _gap(live: LiveRun, model: LiveModel) -> list[Fact]:
@@ -183,10 +191,10 @@ def _gap(live: LiveRun, model: LiveModel) -> list[Fact]:
             detail += ", as the tolerance allows; the gap is that of the mean risk"
         if live.small_groups:
             detail += " (with the groups that are too small to be trained for at their share)"
-        return [Fact("Optimality gap", None, upper_percent(proof.gap), detail)]
+        return [Fact("Optimality gap", upper_percent(proof.gap), detail)]
     if last.remaining is not None:
         detail = "the method's own estimate, as a share of the worst risk; it is not certified"
-        return [Fact("Left to gain", None, percent(last.remaining), detail)]
+        return [Fact("Left to gain", percent(last.remaining), detail)]
     return []
 
 
@@ -198,7 +206,7 @@ def _time_left(model: LiveModel) -> list[Fact]:
     if model.may_stop_early:
         detail += "; it may stop earlier"
     whom = f"for {model.name}{' and then its baseline' if model.rounds_after else ''}"
-    return [Fact("Time left", None, f"about {duration_text(left)}", f"{whom}, {detail}")]
+    return [Fact("Time left", f"about {duration_text(left)}", f"{whom}, {detail}")]
 
 
 def _answered(live: LiveRun, model: LiveModel) -> Fact:
@@ -207,10 +215,10 @@ def _answered(live: LiveRun, model: LiveModel) -> Fact:
         away = [site.name for site in live.site_progress if not site.answered]
         detail = f"not in it: {listed(away)}" if away else "all of them"
         value = f"{there:,} of {counted(len(live.site_progress), 'site')}"
-        return Fact("Answered in the last round", None, value, detail)
+        return Fact("Answered in the last round", value, detail)
     asked = len(model.rounds[-1].participants)
     value = f"{asked:,} of {counted(len(live.sites), 'site')}"
-    return Fact("Took part in the last round", None, value, "")
+    return Fact("Took part in the last round", value, "")
 
 
 def _now(live: LiveRun, model: LiveModel) -> Table:

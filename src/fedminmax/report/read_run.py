@@ -229,11 +229,12 @@ def _parse(path: Path, kind: TypeAdapter[KindT], text: str, line: int | None = N
 
 
 def _with_labels(runs: list[Run]) -> list[Run]:
-    """Label runs by their methods; if a method repeats, also by their folders."""
-    names = [run.label for run in runs]
-    return [
-        run
-        if names.count(run.label) == 1
-        else replace(run, label=f"{run.label} ({run.chosen.folder})")
-        for run in runs
-    ]
+    """Label runs by their methods; if a method repeats, also by folders; then by numbers."""
+    labels = [run.label for run in runs]
+    for ways in ([run.chosen.folder.name for run in runs], range(1, len(runs) + 1)):
+        repeated = {label for label in labels if labels.count(label) > 1}
+        labels = [
+            f"{label} ({way})" if label in repeated else label
+            for label, way in zip(labels, ways, strict=True)
+        ]
+    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]

@@ -1,6 +1,6 @@
 """What the report's figures share: style, description, and output as files or inline SVG.
 
-Series differ by colour, by pattern and by marker. Colours are those of Okabe and Ito (Color
+Series differ by colour, pattern and marker. Colours of groups are those of Okabe and Ito (Color
 Universal Design, 2008) without black, which is the ink, and yellow, which is hard to see on white.
 Drawing needs no display, and the same figure always gives the same file. A figure comes with a text
 description and its numbers as tables. As SVG inside the page it has a name, its own identifiers and
@@ -28,18 +28,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
-# Colours that people with colour vision deficiency can distinguish (Okabe and Ito).
-METHOD_COLOURS = {
-    "AFL": "#E69F00",
-    "AFLFast": "#D55E00",
-    "FedAvg": "#56B4E9",
-    "FedAvgFast": "#0072B2",
-    "FedMinMax": "#009E73",
-    "FedMinMaxFast": "#CC79A7",
-}
-SETTING_LINES = {"ESG": "-", "SSG": "--", "PSG": ":", "centralized": "-."}
-BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
-PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
+# One colour for each model, everywhere: the standard one is grey. What is better or worse has two
+# more, and groups have those that people with colour vision deficiency can distinguish (Okabe and
+# Ito), in the order of their records.
+STANDARD, MINIMAX = "#6b7280", "#6a3fb5"
+TONES = {"worse": "#b3400e", "better": "#0b62a3"}
+BLUE, VERMILLION, GREEN = "#0072b2", "#d55e00", "#009e73"
+PURPLE, ORANGE, SKY = "#cc79a7", "#e69f00", "#56b4e9"
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -55,7 +50,16 @@ NARROW_WIDTH = 3.7
 # Text in an SVG has no bare angle brackets, so this finds tags and nothing else.
 TAG = re.compile(r"<[a-zA-Z/][^<>]*>")
 IDENTIFIER = re.compile(r'(\bid="|url\(#|href="#)')
-PAGE_COLOURS = {INK: "var(--ink)", RULE: "var(--rule)", PAPER: "var(--paper)"}
+PAGE_COLOURS = {
+    INK: "var(--ink)",
+    RULE: "var(--rule)",
+    PAPER: "var(--paper)",
+    STANDARD: "var(--standard)",
+    MINIMAX: "var(--minimax)",
+    TONES["worse"]: "var(--worse)",
+    TONES["better"]: "var(--better)",
+    **{colour: f"var(--group-{place})" for place, colour in enumerate(COLOURS, 1)},
+}
 WHERE_NUMBERS_ARE = "All numbers are in the tables that follow."
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
