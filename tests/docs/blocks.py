@@ -30,6 +30,7 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("docs/deployment.md", "toml"): ("tests/docs/test_blocks.py", "read_federation_file"),
     ("docs/estimators.md", "python"): ("tests/estimators/test_conventions.py", "estimators.md"),
     ("docs/examples.md", "python"): ("tests/test_readme.py", "examples.md"),
+    ("docs/flare.md", "python"): ("tests/integration/test_flare_recipe.py", "flare.md"),
     ("docs/flower.md", "sh"): ("tests/integration/test_flower_processes.py", "flower.md"),
     ("docs/getting_started.md", "python"): HERE,
     ("docs/getting_started.md", "sh"): HERE,

@@ -14,7 +14,7 @@ from fedminmax.core.messages import Order, RoundKey
 from fedminmax.data.tables.agree import agree_on_encoding
 from fedminmax.data.tables.encoding import encoding_as_json
 from fedminmax.network.flare.federation_file import ROSTER_FILE, read_roster
-from fedminmax.network.flare.kits import provision
+from fedminmax.network.flare.kits import provision, write_site_settings
 from fedminmax.network.site.journal import JOURNAL_FILE, read_journal
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
@@ -227,6 +227,13 @@ def test_sites_that_the_authority_did_not_sign_are_refused(tmp_path: Path) -> No
     path.unlink()
     with pytest.raises(InputError, match=r"roster\.json is missing"):
         read_roster(kit)
+    # As a kit that the engine alone has provisioned: the site's own settings list the sites.
+    own = SiteSettings(tmp_path / "north.csv")
+    write_site_settings(kit, own)
+    with pytest.raises(InputError, match=r'name them in .*: "sites": '):
+        read_roster(kit)
+    write_site_settings(kit, replace(own, sites=SITES))
+    assert read_roster(kit) == SITES
 
 
 def test_the_rows_behind_the_figures_are_listed_at_the_site_alone(tmp_path: Path) -> None:

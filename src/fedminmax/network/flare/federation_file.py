@@ -22,6 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from fedminmax.config.messages import STRICT, read_toml, validated
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
+from fedminmax.network.site.settings import SETTINGS_FILE, read_site_settings
 
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 PERSON = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
@@ -141,19 +142,32 @@ def write_rosters(authority: Path, sites: Sequence[str], kits: Iterable[Path]) -
         write_json(kit / "startup" / ROSTER_FILE, roster)
 
 
+def is_ours(kit: Path) -> bool:
+    """Return whether we made this kit; another one is as NVIDIA FLARE has provisioned it."""
+    return (kit / "startup" / ROSTER_FILE).exists()
+
+
 def read_roster(kit: Path) -> tuple[str, ...]:
-    """Return the sites of this kit's federation."""
-    path = kit / "startup" / ROSTER_FILE
+    """Return the sites of this kit's federation; in another's kit, those that the site lists."""
+    path, own = kit / "startup" / ROSTER_FILE, kit / "local" / SETTINGS_FILE
+    if not path.exists() and own.exists():
+        sites = read_site_settings(own).sites
+        if sites is not None:
+            return sites
+        raise InputError(
+            f"{kit} has no signed list of its federation's sites; if NVIDIA FLARE has provisioned "
+            f'it, name them in {own}: "sites": ["NAME", ...]'
+        )
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        sites = [str(site) for site in content["sites"]]
-        _verify(b64decode(content["signature"]), sites, kit)
+        listed = [str(site) for site in content["sites"]]
+        _verify(b64decode(content["signature"]), listed, kit)
     except (ValueError, KeyError, TypeError, OSError, InvalidSignature) as error:
         raise InputError(
             f"{path} is missing, damaged or not signed by this federation's authority; copy the "
             "kit again"
         ) from error
-    return tuple(sites)
+    return tuple(listed)
 
 
 def _verify(signature: bytes, sites: Sequence[str], kit: Path) -> None:

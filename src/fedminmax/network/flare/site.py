@@ -11,7 +11,7 @@ import torch
 from nvflare.collab import collab
 
 from fedminmax.network.flare.allow_list import is_installed
-from fedminmax.network.flare.federation_file import AUTHORITY_CERTIFICATE, read_roster
+from fedminmax.network.flare.federation_file import AUTHORITY_CERTIFICATE, is_ours, read_roster
 from fedminmax.network.secure.session import read_authority, read_identity
 from fedminmax.network.site.journal import KEPT_FOLDER, Journal
 from fedminmax.network.site.sender import Credentials
@@ -47,7 +47,8 @@ class FlareSite:
         if asked is Endpoint.PREPARE:
             # The engine's own threads and other jobs share the machine.
             torch.set_num_threads(1)
-            if not is_installed():
+            # Where NVIDIA FLARE has provisioned the site, its doors are its administrators' choice.
+            if is_ours(kit) and not is_installed():
                 return refuse(journal, asked, OPEN_DOORS)
             try:
                 # One for the whole job: it remembers which plan it has taken.

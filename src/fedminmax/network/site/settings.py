@@ -36,6 +36,7 @@ class SiteSettings:
     requests about the same round. With ``allow_other_sites`` masked totals on the same table may be
     over sets of sites that differ in few of them, about which the difference tells. All runs with a
     privacy guarantee on the same table may spend ``max_epsilon`` together; None sets no limit.
+    ``sites`` are those of the federation, where its start-up kit has no signed list of them.
     ``site_column`` and ``owner`` select this site's rows if one file holds those of several.
     ``format`` has the differences between this site's file and the configuration;
     ``agreed_format`` has those that the configuration itself states for this site.
@@ -53,6 +54,7 @@ class SiteSettings:
     max_answers: Annotated[int, Field(ge=1)] = 3
     allow_other_sites: bool = False
     max_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    sites: tuple[str, ...] | None = None
     owner: str | None = None
     site_column: str | None = None
     format: FormatChanges = NO_CHANGES
