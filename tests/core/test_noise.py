@@ -22,7 +22,7 @@ from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_
 from fedminmax.core.models import linear, mlp
 from fedminmax.core.noise import ClippedRows
 from fedminmax.core.one_step import gradients_by_part, weighted_gradient
-from fedminmax.core.privacy.accountant import Releases, epsilon_of, noise_multiplier
+from fedminmax.core.privacy.mechanism import Releases, epsilon_of, noise_multiplier
 from fedminmax.core.task import Task
 from fedminmax.core.workspace import Workspace
 from tests.cnn_problem import image_rows, small_cnn

@@ -24,8 +24,7 @@ from fedminmax.config.sections import PrivacySection
 from fedminmax.core.messages import Order
 from fedminmax.core.noise import Unit
 from fedminmax.core.privacy import mechanism as mechanism_module
-from fedminmax.core.privacy.accountant import noise_multiplier
-from fedminmax.core.privacy.mechanism import SMALL_PART
+from fedminmax.core.privacy.mechanism import SMALL_PART, noise_multiplier
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.network.secure.messages import Ask, from_bytes, to_bytes

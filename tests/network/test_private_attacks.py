@@ -14,9 +14,8 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.noise import Unit
-from fedminmax.core.privacy.accountant import Releases, epsilon_of
 from fedminmax.core.privacy.ledger import before_and_after
-from fedminmax.core.privacy.mechanism import Privacy
+from fedminmax.core.privacy.mechanism import Privacy, Releases, epsilon_of
 from fedminmax.data.tables.encoding import EncodedQuantity
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.network.secure.layouts import Layouts, Sizes

@@ -314,7 +314,8 @@ def _model(
     if rounds and not name:
         name = "the baseline" if folder.name == BASELINE_FOLDER else "the method"
     total = planned.rounds if planned else results.method.rounds if results else None
-    is_finished = results is not None and _is_complete(results, rounds)
+    # A run may go on after its results.
+    is_finished = results is not None and (not rounds or rounds[-1].round <= results.method.rounds)
     stage = Stage.WAITING
     if own.free_since is None:
         stage = Stage.RUNNING
@@ -330,11 +331,6 @@ def _model(
         may_stop_early=planned is not None and planned.may_stop_early,
         rounds_after=planned.rounds_after if planned else 0,
     )
-
-
-def _is_complete(results: Results, rounds: tuple[RoundRecord, ...]) -> bool:
-    """Whether the results are those of the last round; a run may go on after its results."""
-    return not rounds or rounds[-1].round <= results.method.rounds
 
 
 def _stage(folder: Path, models: list[LiveModel], seen: list[FolderSoFar]) -> tuple[Stage, str]:

@@ -5,7 +5,7 @@ the runs that no other call holds.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal
@@ -105,15 +105,12 @@ def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:
         if here.get(name) != there.get(name)
     ]
     if differing:
+        digests = any(".digest is " in entry for entry in differing)
+        why = "another digest means other rows or another encoding: " if digests else ""
         raise InputError(
             f"{folder} belongs to a different configuration ({'; '.join(differing)}); "
-            f"{_why_digest(differing)}choose another folder with --out"
+            f"{why}choose another folder with --out"
         )
-
-
-def _why_digest(differing: Sequence[str]) -> str:
-    digests = any(".digest is " in entry for entry in differing)
-    return "another digest means other rows or another encoding: " if digests else ""
 
 
 def _short(value: object) -> str:

@@ -161,7 +161,7 @@ def class_rounds(
         plain.filled(matrix[:, :-1]),
         matrix[:, -1],
         counts,
-        _standard_errors(fit, counts),
+        standard_errors(fit.structure, covariance(fit, _sums_of(fit)), fit.blocks, counts),
         rounds,
     )
 
@@ -210,11 +210,6 @@ def _counts(together: Tensor, blocks: Sequence[Block], pairs: Sequence[Pair]) ->
         counts = together.new_zeros(pair.block.size)
         parts.append(counts.index_add_(0, cells.flatten(), by_code.flatten()))
     return torch.cat(parts)
-
-
-def _standard_errors(fit: SmoothFit, counts: Tensor) -> Tensor:
-    own = covariance(fit, _sums_of(fit))
-    return standard_errors(fit.structure, own, fit.blocks, counts)
 
 
 def _sums_of(fit: SmoothFit) -> MeanSums:

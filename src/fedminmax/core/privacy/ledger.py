@@ -14,8 +14,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import held, write_text
 from fedminmax.core.json_log import read_lines
 from fedminmax.core.noise import Unit
-from fedminmax.core.privacy.accountant import Releases, epsilon_of
-from fedminmax.core.privacy.mechanism import Privacy
+from fedminmax.core.privacy.mechanism import Privacy, Releases, epsilon_of
 
 SECONDS_TO_WAIT = 30.0
 DAMAGED = "it says what earlier runs spent, so put back a copy of it"

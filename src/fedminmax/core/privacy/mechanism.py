@@ -2,7 +2,7 @@
 
 Before the first round sites report counts by group and, for a linear model, the sum of x x' (x
 with a 1 for the intercept); in each round a step and losses by group. Each of these T + 1 messages
-is a release of the Gaussian mechanism (see ``accountant``): all its numbers together are one
+is a release of the Gaussian mechanism: all its numbers together are one
 vector, which one unit changes by a limited length.
 
 A unit that is a row is in one group, so it changes one group's block of a vector by group: A sums
@@ -24,12 +24,21 @@ s^2 even if c of them stay silent, or disclose what they drew.
 | k      | SMALL_PART           |
 | c      | Privacy.colluding    |
 | T      | Privacy.rounds       |
+
+(epsilon, delta)-differential privacy (Dwork, Roth: The algorithmic foundations of differential
+privacy, 2014): for any two data sets that differ in one unit, and any set S of outcomes,
+P(S) <= exp(epsilon) P'(S) + delta. A release is a vector that changes by at most 1 in Euclidean
+length with a unit, plus Gaussian noise whose deviation is the noise multiplier in every number.
+Releases may depend on earlier ones. They are added up by the privacy loss distribution (Koskela,
+Jalko, Honkela: Computing tight differential privacy guarantees using FFT, AISTATS 2020) as
+``dp-accounting`` has it, with losses rounded up: what comes out is never too small.
 """
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -37,11 +46,80 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedminmax.core.bounds import LOSS_LIMITS
-from fedminmax.core.errors import InputError
+from fedminmax.core.errors import InputError, install_command
 from fedminmax.core.losses import Loss
 from fedminmax.core.noise import NoiseLevels, Unit
-from fedminmax.core.privacy.accountant import Releases, check_promise, noise_multiplier
 from fedminmax.core.text import format_value, is_finite, is_whole
+
+# Of the noise multiplier, and of epsilon in the grid of privacy losses.
+TOLERANCE, GRID = 1e-4, 1e-3
+
+
+@dataclass(frozen=True)
+class Releases:
+    """So many releases with this noise multiplier."""
+
+    number: int
+    noise_multiplier: float
+
+
+def check_promise(epsilon: float, delta: float) -> None:
+    """Refuse what cannot be a promise, whatever the data."""
+    if not is_finite(epsilon) or epsilon <= 0:
+        raise InputError(f"epsilon = {format_value(epsilon)}; give a positive number, such as 2")
+    if not is_finite(delta) or not 0 < delta < 1:
+        raise InputError(
+            f"delta = {format_value(delta)}; give a number above 0 and below 1 / rows, such as 1e-6"
+        )
+
+
+@lru_cache(maxsize=64)
+def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
+    """Return the least noise multiplier that keeps the promise over this many releases.
+
+    >>> round(noise_multiplier(1.0, 1e-5, 1), 2)
+    3.73
+    """
+    check_promise(epsilon, delta)
+    low = high = 1.0
+    while _epsilon_of((Releases(releases, high),), delta, GRID * epsilon) > epsilon:
+        low, high = high, 2.0 * high
+    while low == high or _epsilon_of((Releases(releases, low),), delta, GRID * epsilon) <= epsilon:
+        low, high = 0.5 * low, low
+    while high - low > TOLERANCE * high:
+        middle = 0.5 * (low + high)
+        if _epsilon_of((Releases(releases, middle),), delta, GRID * epsilon) <= epsilon:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def epsilon_of(releases: Sequence[Releases], delta: float) -> float:
+    """Return the epsilon that all of these releases together keep with this delta."""
+    if not releases:
+        return 0.0
+    rough = _epsilon_of(tuple(releases), delta, 0.01)
+    return _epsilon_of(tuple(releases), delta, GRID * max(rough, 0.01))
+
+
+@lru_cache(maxsize=256)
+def _epsilon_of(releases: tuple[Releases, ...], delta: float, grid: float) -> float:
+    try:
+        # Slow to import, and only runs with a promise need it.
+        import dp_accounting
+        from dp_accounting.pld import PLDAccountant
+    except ModuleNotFoundError as error:
+        raise InputError(
+            "a privacy guarantee needs the package dp-accounting; "
+            f"{install_command('dp_accounting')}"
+        ) from error
+    accountant = PLDAccountant(value_discretization_interval=grid)
+    for own in releases:
+        event = dp_accounting.GaussianDpEvent(own.noise_multiplier)
+        accountant.compose(dp_accounting.SelfComposedDpEvent(event, own.number))
+    return float(accountant.get_epsilon(delta))
+
 
 # Of the second block of a release: losses beside gradients, counts beside x x'.
 SMALL_PART = 0.5
@@ -110,17 +188,13 @@ class Privacy:
         if self.delta >= 1.0 / units:
             raise InputError(
                 f"delta = {self.delta:g}, but there are {units:,} {name}; give one below "
-                f"1 / {name}, such as {_tenth_of_inverse(units):g}"
+                f"1 / {name}, such as {10.0 ** math.floor(math.log10(0.1 / units)):g}"
             )
         if self.colluding >= sites:
             raise InputError(
                 f"colluding = {self.colluding}, but there are {sites} sites; give less than "
                 "that, or nobody is left to add noise"
             )
-
-
-def _tenth_of_inverse(units: int) -> float:
-    return float(10.0 ** math.floor(math.log10(0.1 / units)))
 
 
 def cap_of(loss: Loss, classes: int) -> float:
@@ -211,25 +285,18 @@ class Mechanism:
         length = self.levels.gradient * math.sqrt(numbers)
         return math.ceil(length / (MAX_NOISE_IF_INCLUDED * self.privacy.clip))
 
-    def noise(self, label: str, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sum of all sites' noise for two blocks with sensitivities 1."""
-        numbers = first.numel() + second.numel()
-        total = np.zeros(numbers)
-        for site in range(self.sites):
-            total += gaussian_noise(self.key, f"{label}, site {site}", numbers)
-        return self._shared_out(total, first, second)
-
-    def own_noise(self, label: str, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Return one site's share of the noise, from a key that only this site has."""
-        drawn = gaussian_noise(self.key, label, first.numel() + second.numel())
-        return self._shared_out(drawn, first, second)
-
-    def _shared_out(
-        self, drawn: NDArray[np.float64], first: Tensor, second: Tensor
+    def noise(
+        self, label: str, first: Tensor, second: Tensor, *, of_one: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Give standard normal numbers the deviation of a site's share."""
-        share = self._share_of_noise
-        large, small = torch.split(torch.from_numpy(drawn * share), [first.numel(), second.numel()])
+        """Return the sum of all sites' noise for two blocks with sensitivities 1.
+
+        With ``of_one`` it is one site's share of it, from a key that only this site has.
+        """
+        drawn = np.zeros(first.numel() + second.numel())
+        for own in [label] if of_one else [f"{label}, site {site}" for site in range(self.sites)]:
+            drawn += gaussian_noise(self.key, own, len(drawn))
+        numbers = torch.from_numpy(drawn * self._share_of_noise)
+        large, small = torch.split(numbers, [first.numel(), second.numel()])
         of_first, of_second = self._deviations
         return of_first * large.view(first.shape), of_second * small.view(second.shape)
 
@@ -286,8 +353,7 @@ def unpack_moment(lower: Tensor) -> Tensor:
     size = _columns_of(len(lower))
     rows, columns = torch.tril_indices(size, size)
     moment = torch.zeros(size, size, dtype=torch.float64)
-    moment[rows, columns] = lower
-    moment[columns, rows] = lower
+    moment[rows, columns] = moment[columns, rows] = lower
     return moment
 
 

@@ -84,7 +84,7 @@ class PrivateAnswers:
         mechanism, linear = self._mechanism, site.workspace.linear
         counts, lower = census_sums(mechanism, site.data.examples.x, site.train_counts, linear)
         label = self._label("census", encoding, site)
-        noise = mechanism.own_noise(label, lower, counts)
+        noise = mechanism.noise(label, lower, counts, of_one=True)
         noisy_counts, moment = mechanism.add_to_census(noise, counts, lower)
         return {"counts": noisy_counts, "moment": moment}
 
@@ -100,7 +100,8 @@ class PrivateAnswers:
         size = step_size_of(mechanism, method, order, groups)
         _check_before_noise(mechanism, reply, step, size)
         question = f"round {order.key.round}, phase {order.phase}"
-        noise = mechanism.own_noise(self._label(question, asked, site), step, losses)
+        label = self._label(question, asked, site)
+        noise = mechanism.noise(label, step, losses, of_one=True)
         noisy_step, noisy_losses = mechanism.add_to_round(noise, step, losses, size)
         return {"step": noisy_step, "losses": noisy_losses}
 
