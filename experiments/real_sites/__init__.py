@@ -1,0 +1,1 @@
+"""Real federations: states, and hospitals, as sites."""
