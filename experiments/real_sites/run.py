@@ -3,10 +3,10 @@
     pip install -r experiments/table_models/requirements.txt
     python -m experiments.real_sites.run --data FOLDER
 
-writes ``risks.jsonl`` beside this file, a line per table, seed and model, and goes on where it
-stopped. Tables, splits (30 % of the records are tested on) and peers are those of
-``experiments.table_models``; of the hearts, groups are the sexes. Every test record counts for its
-group and for its site.
+writes ``risks.jsonl`` beside this file, a line per table, seed and model, goes on where it
+stopped, and prints the means over seeds. Tables, splits (30 % of the records are tested on) and
+peers are those of ``experiments.table_models``; of the hearts, groups are the sexes. Every test
+record counts for its group and for its site.
 """
 
 import argparse
@@ -142,6 +142,27 @@ def main() -> None:
                     line = {"table": name, "seed": seed} | measured(problem, test, answers)
                     with options.out.open("a", encoding="utf-8") as out:
                         print(json.dumps(line), file=out)
+    written = options.out.read_text(encoding="utf-8").splitlines()
+    print(summary([json.loads(line) for line in written]))
+
+
+def summary(lines: list[dict[str, Any]]) -> str:
+    """Return the means over the seeds that every model of a table has, as Markdown."""
+    columns = ("mean", "worst_group", "worst_site", "auroc")
+    heads = ("table", "seeds", "model", "mean", "worst group", "worst site", "AUROC", "rounds")
+    rows = [" | ".join(heads), "|".join(["---"] * len(heads))]
+    for table in dict.fromkeys(line["table"] for line in lines):
+        by_model: dict[str, dict[int, dict[str, Any]]] = {}
+        for line in lines:
+            if line["table"] == table:
+                by_model.setdefault(line["model"], {})[line["seed"]] = line
+        seeds = sorted(set.intersection(*(set(own) for own in by_model.values())))
+        for model, own in by_model.items():
+            means = [f"{np.mean([own[seed][name] for seed in seeds]):.4f}" for name in columns]
+            took = [own[seed].get("rounds") for seed in seeds]
+            rounds = "" if None in took else f"{np.mean(took):.1f}"
+            rows.append(" | ".join([table, str(len(seeds)), model, *means, rounds]))
+    return "\n".join(f"| {row} |" if "---" not in row else f"|{row}|" for row in rows)
 
 
 def _answers(

@@ -1,0 +1,1 @@
+"""A certified last layer on frozen features."""
