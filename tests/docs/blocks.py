@@ -35,6 +35,8 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("docs/getting_started.md", "python"): HERE,
     ("docs/getting_started.md", "sh"): HERE,
     ("docs/install.md", "sh"): ("tests/packages/test_packages.py", "empty environment"),
+    ("docs/last_layer.md", "python"): HERE,
+    ("docs/last_layer.md", "sh"): HERE,
     ("docs/methods.md", "python"): ("tests/test_readme.py", "methods.md"),
     ("docs/own_data.md", "python"): ("tests/cli/test_own_data_page.py", "own_data.md"),
     ("docs/own_data.md", "sh"): ("tests/cli/test_own_data_page.py", "own_data.md"),

@@ -39,6 +39,7 @@ NEEDS: dict[str, tuple[tuple[str, str], ...]] = {
     "docs/choosing_groups.md": ALL,
     "docs/choosing_method.md": ALL,
     "docs/deployment.md": CSV,
+    "docs/last_layer.md": (),
     "docs/report.md": ((RUN, "runs/clinic"), (RUN, "runs/clinic-afl")),
 }
 
