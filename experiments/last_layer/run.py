@@ -53,7 +53,7 @@ def risks_by_group(model: nn.Module, x: Tensor, y: Tensor) -> list[float]:
         losses = torch.cat(
             [
                 brier_loss(model(part), labels)
-                for part, labels in zip(x.split(CHUNK), y.split(CHUNK), strict=True)
+                for part, labels in zip(torch.split(x, CHUNK), torch.split(y, CHUNK), strict=True)
             ]
         )
     return [float(losses[y == label].mean()) for label in range(len(GROUP_NAMES))]
@@ -108,11 +108,12 @@ def main() -> None:
     mean, components = principal_components([x for x, _, _ in embedded], options.columns)
     sites = [((x - mean) @ components, y, group) for x, y, group in embedded]
     unseen = (features_of(encoder, data.test.x) - mean) @ components
-    for name, method in (
-        ("last layer, mean", FedAvgFast()),
-        ("last layer, minimax", FedMinMaxFast()),
-        ("last layer, tolerance 0.005", FedMinMaxFast(tolerance=0.005)),
-    ):
+    methods: dict[str, Any] = {
+        "mean": FedAvgFast(),
+        "minimax": FedMinMaxFast(),
+        "tolerance 0.005": FedMinMaxFast(tolerance=0.005),
+    }
+    for name, method in methods.items():
         head = nn.Linear(options.columns, len(GROUP_NAMES)).double()
         with torch.no_grad():
             for parameter in head.parameters():
@@ -121,10 +122,10 @@ def main() -> None:
         federation = Simulation(
             head, cross_entropy_loss, sites, ridge=options.ridge, group_names=GROUP_NAMES
         )
-        done = fit(federation, method, rounds=200, seed=SEED)
+        last: Round[Any] = fit(federation, method, rounds=200, seed=SEED)
         seconds = time.perf_counter() - start
-        risks = risks_by_group(done.model(), unseen, data.test.y)
-        lines.append(line(name, done, seconds, risks))
+        risks = risks_by_group(last.model(), unseen, data.test.y)
+        lines.append(line(f"last layer, {name}", last, seconds, risks))
     settings = {key: value for key, value in vars(options).items() if key != "out"}
     options.out.write_text(
         json.dumps({"settings": settings, "models": lines}, indent=1) + "\n", encoding="utf-8"

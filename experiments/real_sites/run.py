@@ -159,8 +159,8 @@ def summary(lines: list[dict[str, Any]]) -> str:
         seeds = sorted(set.intersection(*(set(own) for own in by_model.values())))
         for model, own in by_model.items():
             means = [f"{np.mean([own[seed][name] for seed in seeds]):.4f}" for name in columns]
-            took = [own[seed].get("rounds") for seed in seeds]
-            rounds = "" if None in took else f"{np.mean(took):.1f}"
+            took = [own[seed]["rounds"] for seed in seeds if "rounds" in own[seed]]
+            rounds = f"{np.mean(took):.1f}" if took else ""
             rows.append(" | ".join([table, str(len(seeds)), model, *means, rounds]))
     return "\n".join(f"| {row} |" if "---" not in row else f"|{row}|" for row in rows)
 
