@@ -44,6 +44,7 @@ from fedminmax.data.tables.encoding import Encoding
 from fedminmax.methods.expectations import expected_reply
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
+from fedminmax.methods.shared.look_ahead import LookAhead
 from fedminmax.metrics.code_sums import code_shape
 from fedminmax.metrics.sums import curves_length, metric_names
 from fedminmax.network.secure.fixed_point import MAX_EXPONENT, Kind, Layout, Section, exponent_for
@@ -55,8 +56,9 @@ from fedminmax.training.certify import prover_for
 from fedminmax.training.private import mechanism_of, packed_zeros, step_size_of
 
 MAX_SIZES_BYTES = 200
-# Most of what is sent for an additive model. Its numbers have a limit that no records exceed.
-CURVATURE_BYTES = 6
+# Most of what is sent for an additive model. Its numbers have a limit that no records exceed. With
+# a byte less, rounding moved probabilities by 2e-8, in directions that only the ridge holds.
+CURVATURE_BYTES = 7
 # There are many counts of records by score, and 2^38 records are more than sites have.
 CURVE_BYTES = 5
 # 2^40 rows, and lengths beyond those of any numbers that training can use.
@@ -202,11 +204,14 @@ class Layouts:
 
     def _replies(self, method: AnyMethod[Any], order: Order) -> Layout:
         """Return the sections of sums of the encoding's model."""
-        curvature = None
+        curvature, most_slope = None, math.inf
         structure, model = linear_structure_of(self.task), self.task.model
         if structure is not None and isinstance(model, AdditiveModel):
             # One record adds at most this to any second derivative: a coordinate is at most 1.
             largest = (0.25 if structure.outputs > 1 else 2.0) * 2**self.sizes.rows
+            if structure.outputs > 1 and isinstance(method, LookAhead):
+                # Slopes of cross-entropy and Brier score are at most 1 in each output.
+                most_slope = 2.0**self.sizes.rows
             places = curvature_places(model.design, self.encoding.pairs)
             curvature = Section(
                 "statistics",
@@ -217,7 +222,8 @@ class Layouts:
                 np.tile(places.numpy(), structure.blocks),
             )
         everyone = self._everyone(order)
-        return reply_layout(method, order, everyone, len(self.plan.sites), curvature)
+        sites = len(self.plan.sites)
+        return reply_layout(method, order, everyone, sites, curvature, most_slope)
 
     def validation(self, order: Order) -> Layout:
         """Return the sections of losses on validation rows."""
@@ -285,18 +291,21 @@ def reply_layout(
     everyone: Sender,
     sites: int,
     curvature: Section | None = None,
+    most_slope: float = math.inf,
 ) -> Layout:
     """Return the sections of replies to an order of all sites, who together are ``everyone``.
 
     Their losses are the largest that rows can have at the order's model. ``curvature`` is the
-    section of an additive model's, if the order asks for it.
+    section of an additive model's, if the order asks for it, and no sum of slopes is larger than
+    ``most_slope``.
     """
     groups = len(everyone.counts)
     largest = _reply_with(
         everyone, everyone.limits.max_loss_sums(everyone.counts, everyone.lengths)
     )
     expected = expected_reply(method, order, everyone, largest)
-    step = expected.fixed + (expected.reach * everyone.lengths.rows if expected.reach else 0.0)
+    reach = expected.reach * everyone.lengths.rows if expected.reach else 0.0
+    step = expected.fixed + min(reach, most_slope)
     limits = torch.cat([expected.lower.abs(), expected.upper.abs()])
     statistics = float(limits.max()) if len(limits) else 0.0
     own = _fixed("statistics", len(expected.lower), statistics, sites)
