@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.stored import MOST_IN_MEMORY, new_tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,18 @@ def _format_kind(kind: tuple[object, ...]) -> str:
 def concatenate(parts: list[Examples]) -> Examples:
     """Concatenate the rows of several records."""
     return Examples(
-        torch.cat([part.x for part in parts]),
-        torch.cat([part.y for part in parts]),
-        torch.cat([part.group for part in parts]),
+        _joined([part.x for part in parts]),
+        _joined([part.y for part in parts]),
+        _joined([part.group for part in parts]),
     )
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    if parts[0].device.type != "cpu" or sum(part.nbytes for part in parts) <= MOST_IN_MEMORY:
+        return torch.cat(parts)
+    together = new_tensor((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
+    start = 0
+    for part in parts:
+        together[start : start + len(part)] = part
+        start += len(part)
+    return together

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose, numpy_stream, stream_seed
+from fedminmax.core.stored import portions
 
 Positions = NDArray[np.int64]
 
@@ -49,16 +50,21 @@ def split_strata(
     generator = numpy_stream(seed, purpose, site=number_of_name(site))
     shuffled = generator.permutation(rows)
     order = shuffled[np.lexsort(strata[:, shuffled])]
-    # Rounded: a product such as 0.2 * 5 must not miss a whole number by an ulp.
-    steps = np.floor(np.round(share * np.arange(rows + 1) + generator.random(), 9))
-    chosen = np.diff(steps) > 0
-    ordered = strata[:, order]
-    new = np.ones(rows, dtype=bool)
-    new[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
-    last = np.append(new[1:], np.ones(min(rows, 1), dtype=bool))
-    chosen &= ~(new & last)
+    start = generator.random()
     held = np.zeros(rows, dtype=bool)
-    held[order[chosen]] = True
+    for part in portions(rows):
+        # Rounded: a product such as 0.2 * 5 must not miss a whole number by an ulp.
+        steps = np.floor(np.round(share * np.arange(part.start, part.stop + 1) + start, 9))
+        chosen = np.diff(steps) > 0
+        # With one row before and after, where there are any.
+        first, last = max(part.start - 1, 0), min(part.stop + 1, rows)
+        near = strata[:, order[first:last]]
+        changes = np.ones(part.stop - part.start + 1, dtype=bool)
+        changes[part.start == 0 : len(changes) - (part.stop == rows)] = (
+            near[:, 1:] != near[:, :-1]
+        ).any(axis=0)
+        chosen &= ~(changes[:-1] & changes[1:])
+        held[order[part][chosen]] = True
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 

@@ -374,7 +374,7 @@ def class_sums(
     plain += [pair.block for pair in question.pairs]
     model = AdditiveModel(structure.outputs, plain, records=1, ridge=0.0)
     wide = replace(structure, inputs=model.design.columns)
-    together = replace(rows, group=torch.zeros_like(rows.group))
+    together = replace(rows, group=rows.group.new_zeros(1).expand(len(rows)))
     weights = torch.ones(1, dtype=torch.float64) if question.curvature else None
     sums = coded_group_sums(
         wide,

@@ -146,15 +146,16 @@ def _ask_in_threads(
 
 @dataclass(frozen=True, eq=False)
 class PooledRows:
-    """All rows, site after site, each with the number of its (site, group) cell.
-
-    ``counts`` are the rows in each cell [sites, groups].
-    """
+    """All rows, site after site, and the rows of each site and group [sites, groups]."""
 
     examples: Examples
-    cell: Tensor
     site: Tensor
     counts: Tensor
+
+    @property
+    def cell(self) -> Tensor:
+        """The number of each row's site and group among all of them."""
+        return self.site.long() * self.counts.shape[1] + self.examples.group
 
     def by_site(self) -> list[Examples]:
         """Return each site's rows, as views of the pooled ones."""
@@ -170,8 +171,9 @@ def pool_rows(sites: list[Examples], counts: Tensor) -> PooledRows:
     """Concatenate copies of the sites' rows; an empty site is skipped, whatever its type."""
     examples = concatenate([rows for rows in sites if len(rows)])
     sizes = torch.tensor([len(rows) for rows in sites])
-    site = torch.repeat_interleave(torch.arange(len(sites)), sizes).to(examples.x.device)
-    return PooledRows(examples, site * counts.shape[1] + examples.group, site, counts)
+    numbers = torch.arange(len(sites), dtype=torch.int32)
+    site = torch.repeat_interleave(numbers, sizes).to(examples.x.device)
+    return PooledRows(examples, site, counts)
 
 
 def ask_fused(
@@ -191,9 +193,10 @@ def ask_fused(
     table[participants] = weighed.coefficients
     for workspace in workspaces:
         workspace.load(order.parameters)
-    row_weights = table.to(order.parameters).view(-1)[present.cell]
+    cell = present.cell
+    row_weights = table.to(order.parameters).view(-1)[cell]
     gradient, losses = weighted_gradient(workspaces, present.examples, row_weights, rows_per_chunk)
-    loss = torch.bincount(present.cell, weights=losses.to(torch.float64), minlength=counts.numel())
+    loss = torch.bincount(cell, weights=losses.to(torch.float64), minlength=counts.numel())
     loss = loss.cpu().view_as(counts)
     shown = slice(None) if method.reveals is Reveals.OWN_LOSS else slice(0)
     return Sums(
@@ -218,7 +221,6 @@ def rows_of(rows: PooledRows, participants: Tensor) -> PooledRows:
     index = taking_part.to(rows.site.device)[rows.site].nonzero().squeeze(1)
     return PooledRows(
         rows.examples.rows(index),
-        rows.cell[index],
         rows.site[index],
         rows.counts * taking_part.unsqueeze(1),
     )

@@ -138,7 +138,7 @@ def codes_with_pairs(codes: Tensor, pairs: Sequence[Pair]) -> Tensor:
     if not pairs:
         return codes
     largest = max(pair.block.size for pair in pairs)
-    wide = codes if largest <= torch.iinfo(codes.dtype).max else codes.int()
+    wide = codes if largest - 1 <= torch.iinfo(codes.dtype).max else codes.int()
     halves = {(pair.first, pair.first_cells) for pair in pairs}
     halves |= {(pair.second, pair.second_cells) for pair in pairs}
     cells = {

@@ -20,6 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedminmax.config.schema import Feature, Kind, Schema
+from fedminmax.core.stored import new_array, portions
 from fedminmax.core.text import counted, first_few
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.odd_rows import MINIMUM_ROWS
@@ -39,6 +40,8 @@ ROWS_PER_CATEGORY = 5
 # Fewer records in common, or fewer than so many times what chance explains, are no overlap.
 MIN_COMMON, MIN_SHARE, TIMES_CHANCE = 10, 0.01, 5.0
 MAX_PAIRS = 3
+# Records whose hashes are counted at a time.
+MAX_COUNTED = 2**22
 # Mean and spread that both differ by a factor of more than this point to another unit, if the
 # column is far from 0; else only a factor that no measurement explains.
 MIN_FACTOR, MAX_RATIO = 1.8, 50.0
@@ -120,12 +123,20 @@ def _sample(parts: Sequence[ParsedRows]) -> list[ParsedRows]:
         return []
     # Random, because a table may repeat its classes in a pattern.
     generator = np.random.default_rng(0)
-    chosen = [np.flatnonzero(generator.random(len(part)) * rows < MAX_ROWS) for part in parts]
+    chosen = [_drawn(generator, len(part), rows) for part in parts]
     return [
         part.take(rows_taken)
         for part, rows_taken in zip(parts, chosen, strict=True)
         if len(rows_taken)
     ]
+
+
+def _drawn(generator: np.random.Generator, records: int, rows: int) -> NDArray[np.int64]:
+    drawn = [
+        part.start + np.flatnonzero(generator.random(part.stop - part.start) * rows < MAX_ROWS)
+        for part in portions(records)
+    ]
+    return np.concatenate(drawn) if drawn else np.zeros(0, np.int64)
 
 
 def _is_constant(summary: SiteSummary, schema: Schema) -> bool:
@@ -238,27 +249,18 @@ def _overlaps(sites: Mapping[str, ParsedRows], schema: Schema) -> Iterator[tuple
     names = [name for name, rows in sites.items() if len(rows) >= MIN_COMMON]
     if len(names) < 2:
         return
-    frames = [
-        pl.DataFrame({"record": _row_hashes(sites[name], schema)})
-        .group_by("record")
-        .len("rows")
-        .with_columns(site=pl.lit(number, dtype=pl.Int32))
-        for number, name in enumerate(names)
-    ]
-    # Two rows of one site are equal by chance as often as two rows of different sites.
+    hashes = [_row_hashes(sites[name], schema) for name in names]
     sizes = np.array([len(sites[name]) for name in names], dtype=float)
-    equal = sum(float((counts["rows"] * (counts["rows"] - 1)).sum()) for counts in frames)
+    # Equal records have equal hashes, so parts with other remainders can be counted in turn.
+    parts = math.ceil(sizes.sum() / MAX_COUNTED)
+    found = [_equal_records(hashes, remainder, parts) for remainder in range(parts)]
+    # Two rows of one site are equal by chance as often as two rows of different sites.
+    equal = sum(within for within, _ in found)
     chance = equal / max(float((sizes * (sizes - 1)).sum()), 1.0)
-    every = pl.concat(frames)
-    shared = every.filter(pl.col("record").count().over("record") > 1)
     pairs = (
-        shared.join(shared, on="record", suffix="_other")
-        .filter(pl.col("site") < pl.col("site_other"))
+        pl.concat([between for _, between in found])
         .group_by("site", "site_other")
-        .agg(
-            equal=(pl.col("rows") * pl.col("rows_other")).sum(),
-            common=pl.min_horizontal("rows", "rows_other").sum(),
-        )
+        .sum()
         .sort("site", "site_other")
     )
     for one, other, equal_pairs, common in pairs.iter_rows():
@@ -268,16 +270,41 @@ def _overlaps(sites: Mapping[str, ParsedRows], schema: Schema) -> Iterator[tuple
             yield names[one], names[other], common
 
 
+def _equal_records(
+    hashes: Sequence[NDArray[np.uint64]], remainder: int, parts: int
+) -> tuple[float, pl.DataFrame]:
+    """Count equal records within sites, and of each pair of them, among those of a remainder."""
+    frames = [
+        pl.DataFrame({"record": own if parts == 1 else own[own % np.uint64(parts) == remainder]})
+        .group_by("record")
+        .len("rows")
+        .with_columns(site=pl.lit(number, dtype=pl.Int32))
+        for number, own in enumerate(hashes)
+    ]
+    within = sum(float((counts["rows"] * (counts["rows"] - 1)).sum()) for counts in frames)
+    every = pl.concat(frames)
+    shared = every.filter(pl.col("record").count().over("record") > 1)
+    between = (
+        shared.join(shared, on="record", suffix="_other")
+        .filter(pl.col("site") < pl.col("site_other"))
+        .group_by("site", "site_other")
+        .agg(
+            equal=(pl.col("rows") * pl.col("rows_other")).sum(),
+            common=pl.min_horizontal("rows", "rows_other").sum(),
+        )
+    )
+    return within, between
+
+
 def _row_hashes(rows: ParsedRows, schema: Schema) -> NDArray[np.uint64]:
     names = pl.Series([group_name(key, schema) for key in rows.group_keys], dtype=pl.String)
-    columns = [
-        *(pl.Series(values) for values in rows.features.quantities.values()),
-        *(pl.Series(codes) for codes in rows.features.codes.values()),
-        pl.Series(rows.target),
-        names.gather(rows.group),
-    ]
-    frame = pl.DataFrame([column.alias(str(number)) for number, column in enumerate(columns)])
-    return frame.hash_rows(seed=0).to_numpy()
+    values = [*rows.features.quantities.values(), *rows.features.codes.values(), rows.target]
+    hashes: NDArray[np.uint64] = new_array((len(rows),), np.uint64)
+    for part in portions(len(rows)):
+        columns = [*(pl.Series(own[part]) for own in values), names.gather(rows.group[part])]
+        frame = pl.DataFrame([own.alias(str(number)) for number, own in enumerate(columns)])
+        hashes[part] = frame.hash_rows(seed=0).to_numpy()
+    return hashes
 
 
 def unit_warnings(sites: Mapping[str, SiteSummary], schema: Schema) -> list[str]:

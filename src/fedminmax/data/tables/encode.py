@@ -14,6 +14,7 @@ from fedminmax.core.additive.model import AdditiveModel, Block, codes_with_pairs
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.models import linear_or_mlp
+from fedminmax.core.stored import counted_each, new_tensor, portions, taken
 from fedminmax.core.text import counted, first_few, quoted
 from fedminmax.data.tables.encoding import (
     CodedCategory,
@@ -38,14 +39,14 @@ def merged_numbers(rows: ParsedRows, encoding: Encoding) -> Tensor:
     """Return the number of each row's merged group; -1 if it is in none."""
     numbers = {key: number for number, key in enumerate(encoding.merged_groups)}
     number_of = np.array([numbers.get(key, -1) for key in rows.group_keys], np.int64)
-    return torch.from_numpy(number_of[rows.group])
+    return torch.from_numpy(taken(number_of, rows.group))
 
 
 def drop_unknown_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRows, dict[str, int]]:
     """Return the rows of groups known from training, and counts of the others by group name."""
     trained = encoding.group_numbers
     is_known = np.array([key in trained for key in rows.group_keys], dtype=bool)
-    counts = np.bincount(rows.group, minlength=len(rows.group_keys)).tolist()
+    counts = counted_each(rows.group, len(rows.group_keys)).tolist()
     skipped = {
         group_name(key, encoding.schema): count
         for key, is_trained, count in zip(rows.group_keys, is_known, counts, strict=True)
@@ -57,33 +58,52 @@ def drop_unknown_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRow
 def encode_features(rows: FeatureRows, encoding: Encoding) -> Tensor:
     """Return only x, which is all that a prediction needs; codes for an additive model."""
     if encoding.is_additive:
-        return codes_with_pairs(torch.from_numpy(_codes(rows, encoding)), encoding.pairs)
-    x = np.zeros((rows.count, len(encoding.names)), np.float32)
+        x = new_tensor((rows.count, len(encoding.blocks)), _kind(encoding))
+        for part in portions(rows.count):
+            x[part] = codes_with_pairs(
+                torch.from_numpy(_codes(rows, encoding, part)), encoding.pairs
+            )
+        return x
+    dense = np.zeros((rows.count, len(encoding.names)), np.float32)
     start = 0
     for feature in encoding.features:
         width = len(feature.names)
-        part = x[:, start : start + width]
+        own = dense[:, start : start + width]
         if isinstance(feature, EncodedCategory):
-            codes = rows.codes[feature.column]
-            _write_category(part, codes, feature, _categories(encoding, feature.column))
+            of_rows = rows.codes[feature.column]
+            _write_category(own, of_rows, feature, _categories(encoding, feature.column))
         elif isinstance(feature, EncodedQuantity):
-            _write_quantity(part, rows.quantities[feature.column], feature)
+            _write_quantity(own, rows.quantities[feature.column], feature)
         start += width
-    return torch.from_numpy(x)
+    return torch.from_numpy(dense)
 
 
-def _codes(rows: FeatureRows, encoding: Encoding) -> NDArray[np.int16] | NDArray[np.int32]:
-    """Return the code of each row and feature."""
+def widened(codes: Tensor, encoding: Encoding) -> Tensor:
+    """Return codes without pairs with those of the encoding's pairs."""
+    x = new_tensor((len(codes), len(encoding.blocks)), _kind(encoding))
+    for part in portions(len(codes)):
+        x[part] = codes_with_pairs(codes[part], encoding.pairs)
+    return x
+
+
+def _kind(encoding: Encoding) -> torch.dtype:
+    """Return the smallest whole numbers that have all codes."""
+    largest = max(block.size for block in encoding.blocks)
+    kinds = (torch.uint8, torch.int16, torch.int32)
+    return next(kind for kind in kinds if largest - 1 <= torch.iinfo(kind).max)
+
+
+def _codes(rows: FeatureRows, encoding: Encoding, part: slice) -> NDArray[np.int32]:
+    """Return the code of some rows and each feature."""
     features = [feature for feature in encoding.features if isinstance(feature, CodedFeature)]
-    largest = max(feature.block.size for feature in features)
-    narrow = largest <= np.iinfo(np.int16).max
-    codes = np.empty((rows.count, len(features)), np.int16 if narrow else np.int32)
+    codes = np.empty((part.stop - part.start, len(features)), np.int32)
     for column, feature in enumerate(features):
         if isinstance(feature, CodedCategory):
             listed = _categories(encoding, feature.column)
-            codes[:, column] = _code_of_category(feature, listed)[rows.codes[feature.column]]
+            of_category = rows.codes[feature.column][part]
+            codes[:, column] = _code_of_category(feature, listed)[of_category]
         else:
-            values = rows.quantities[feature.column]
+            values = rows.quantities[feature.column][part]
             bins = np.searchsorted(feature.edges, values, side="right")
             missing = len(feature.edges) + 1 if feature.flags_missing else feature.fallback
             codes[:, column] = np.where(np.isnan(values), missing, bins)
@@ -176,18 +196,16 @@ def _encode_target(rows: ParsedRows, encoding: Encoding) -> Tensor:
 
 def _encode_groups(rows: ParsedRows, encoding: Encoding, owner: str) -> Tensor:
     numbers = encoding.group_numbers
-    present = np.unique(rows.group).tolist()
-    for index in present:
-        if rows.group_keys[index] not in numbers:
+    for index, count in enumerate(counted_each(rows.group).tolist()):
+        if count and rows.group_keys[index] not in numbers:
             name = group_name(rows.group_keys[index], encoding.schema)
-            count = int((rows.group == index).sum())
             raise InputError(
                 f"{owner}: group '{name}' ({counted(count, 'row')}) has no training row at any "
                 f"site; training has {quoted(encoding.group_names)}: remove these rows, or add "
                 "such rows to training"
             )
     number_of = np.array([numbers.get(key, 0) for key in rows.group_keys], np.int64)
-    return torch.from_numpy(number_of[rows.group])
+    return torch.from_numpy(taken(number_of, rows.group))
 
 
 def initial_model(encoding: Encoding, hidden: Sequence[int], ridge: float) -> nn.Module:

@@ -12,6 +12,7 @@ from fedminmax.config.schema import Kind, MissingGroup, Protected, Schema
 from fedminmax.config.spellings import spellings, variants
 from fedminmax.core.errors import InputError
 from fedminmax.core.small_groups import MERGED_NAME
+from fedminmax.core.stored import counted_each
 from fedminmax.core.text import counted
 from fedminmax.data.tables.parse_columns import Column, parse_numbers, read_values
 from fedminmax.data.tables.read_file import FileTable
@@ -61,7 +62,8 @@ def check_listed(
     group: NDArray[np.int64], keys: Sequence[GroupKey], schema: Schema, source: str
 ) -> None:
     """Refuse training rows with a protected value that was not agreed on."""
-    counts = np.bincount(group[group != LEFT_OUT], minlength=len(keys)).tolist()
+    # The first count is of rows that are left out.
+    counts = counted_each(group - LEFT_OUT, len(keys) + 1)[1:].tolist()
     for place, entry in enumerate(schema.protected):
         unlisted: Counter[str | None] = Counter()
         for key, count in zip(keys, counts, strict=True):

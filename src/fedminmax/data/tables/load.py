@@ -14,17 +14,17 @@ from torch import Tensor
 
 from fedminmax.config.read import TableConfig
 from fedminmax.config.schema import Schema
-from fedminmax.core.additive.model import codes_with_pairs
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose
 from fedminmax.core.small_groups import MERGED_NAME, largest_standard_error, small_group_notes
+from fedminmax.core.stored import counted_each
 from fedminmax.core.text import counted, first_few, quoted
 from fedminmax.data.tables import agreed_values, data_warnings
 from fedminmax.data.tables.agree import agree_on_encoding, bins_in_memory
 from fedminmax.data.tables.bins import MIN_RECORDS
 from fedminmax.data.tables.codes import check_same_codes, code_warnings
-from fedminmax.data.tables.encode import encode, merged_numbers
+from fedminmax.data.tables.encode import encode, merged_numbers, widened
 from fedminmax.data.tables.encoding import Encoding, with_directions
 from fedminmax.data.tables.groups import GroupKey, check_listed, group_name
 from fedminmax.data.tables.odd_rows import shown_here, without_rows
@@ -125,7 +125,7 @@ class FederatedTables:
         """Return the same rows with an additive model's pairs, and with its smoothing."""
 
         def wider(parts: Sequence[OwnedExamples]) -> tuple[OwnedExamples, ...]:
-            codes = [codes_with_pairs(part.examples.x, encoding.pairs) for part in parts]
+            codes = [widened(part.examples.x, encoding) for part in parts]
             return tuple(
                 replace(part, examples=replace(part.examples, x=x))
                 for part, x in zip(parts, codes, strict=True)
@@ -157,19 +157,14 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
     test_files = [read_source(source, config.for_measuring) for source in config.test]
     for part in (part for file in training_files for part in file.parts):
         check_listed(part.rows.group, part.rows.group_keys, config.schema, part.source)
-    split = [
-        _take_out(part, config.held_out, config, Purpose.FOLDS, by_row=config.privacy is not None)
-        for file in training_files
-        for part in file.parts
-    ]
-    pairs = [_take_out(train, config.validation, config, Purpose.VALIDATION) for train, _ in split]
-    training, set_aside = ([pair[index] for pair in pairs] for index in (0, 1))
+    split = [_split(part, config) for file in training_files for part in file.parts]
+    training, set_aside, held_out = (list(parts) for parts in zip(*split, strict=True))
     schema = _agree_on_values(training, config.schema)
     # Where it is needed, this counts the rows' categories in the agreed lists.
     training, set_aside = (_completed(parts, schema) for parts in (training, set_aside))
     whole = _completed([part for file in training_files for part in file.parts], schema)
     tested = [part for file in test_files for part in file.parts]
-    tested += [test for _, test in split if len(test.rows)]
+    tested += [part for part in held_out if len(part.rows)]
     tested = _completed(tested, schema)
     summaries = [summarise(part.rows, schema) for part in training]
     by_owner = dict(zip((part.owner for part in training), summaries, strict=True))
@@ -195,7 +190,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         tuple(_encoded(part, encoding) for part in tested),
         encoding,
         summary=total,
-        held_out=_listed(config.held_out, [test for _, test in split]),
+        held_out=_listed(config.held_out, held_out),
         set_aside=_listed(config.validation, set_aside),
         notes=(
             *_unused_note(files, config),
@@ -207,7 +202,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
             *_left_out_note([*training, *tested]),
             *_validation_note(set_aside),
             *_weight_note(config),
-            *_person_note([part for pair in split for part in pair], config),
+            *_person_note([*training, *set_aside, *held_out], config),
             *([] if tested else ["there are no test rows: set held_out or test files in [data]"]),
         ),
         warnings=(*shown_here(odd), *warnings),
@@ -272,6 +267,13 @@ def _listed(share: float, parts: Sequence[OwnedRows]) -> ListedRows:
     return ListedRows(share, {part.owner: part.rows.numbers for part in parts if len(part.rows)})
 
 
+def _split(part: OwnedRows, config: TableConfig) -> tuple[OwnedRows, OwnedRows, OwnedRows]:
+    """Split a site's rows into those to train on, those set aside and those held out."""
+    by_row = config.privacy is not None
+    left, held_out = _take_out(part, config.held_out, config, Purpose.FOLDS, by_row=by_row)
+    return *_take_out(left, config.validation, config, Purpose.VALIDATION), held_out
+
+
 def _take_out(
     part: OwnedRows, share: float, config: TableConfig, purpose: Purpose, *, by_row: bool = False
 ) -> tuple[OwnedRows, OwnedRows]:
@@ -321,7 +323,7 @@ def _encoded(part: OwnedRows, encoding: Encoding) -> OwnedExamples:
 def _group_counts(parts: Sequence[OwnedRows]) -> Counter[GroupKey]:
     counts: Counter[GroupKey] = Counter()
     for part in parts:
-        for index, count in enumerate(np.bincount(part.rows.group).tolist()):
+        for index, count in enumerate(counted_each(part.rows.group).tolist()):
             counts[part.rows.group_keys[index]] += count
     return counts
 

@@ -1,7 +1,8 @@
 """Parse a table into rows that match the schema: numbers, category codes, target and groups."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -9,12 +10,15 @@ from numpy.typing import NDArray
 
 from fedminmax.config.schema import Feature, Kind, Schema, Target
 from fedminmax.core.errors import InputError
+from fedminmax.core.stored import gathered, portions, taken
 from fedminmax.core.text import quoted
 from fedminmax.data.strata import number_of_name
 from fedminmax.data.tables import parse_columns
-from fedminmax.data.tables.groups import GroupKey, parse_groups
-from fedminmax.data.tables.odd_rows import Oddity, OddRows
+from fedminmax.data.tables.groups import LEFT_OUT, GroupKey, parse_groups
+from fedminmax.data.tables.odd_rows import Oddity, OddRows, together
 from fedminmax.data.tables.read_file import FileTable
+
+KindT = TypeVar("KindT")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +40,8 @@ class FeatureRows:
         """Return these rows, in this order."""
         return FeatureRows(
             len(rows),
-            {name: values[rows] for name, values in self.quantities.items()},
-            {name: codes[rows] for name, codes in self.codes.items()},
+            {name: taken(values, rows) for name, values in self.quantities.items()},
+            {name: taken(codes, rows) for name, codes in self.codes.items()},
             values=self.values,
         )
 
@@ -66,11 +70,11 @@ class ParsedRows:
         """Return these rows, in this order."""
         return ParsedRows(
             self.features.take(rows),
-            self.target[rows],
-            self.group[rows],
+            taken(self.target, rows),
+            taken(self.group, rows),
             group_keys=self.group_keys,
-            numbers=self.numbers[rows],
-            person=None if self.person is None else self.person[rows],
+            numbers=taken(self.numbers, rows),
+            person=None if self.person is None else taken(self.person, rows),
         )
 
 
@@ -89,6 +93,101 @@ def parse_rows(table: FileTable, schema: Schema) -> ParsedRows:
         numbers=numbers,
         person=person,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class FileRows:
+    """The rows of a file, its columns, and the number of each row's site among ``sites``.
+
+    Without a site column, no row has such a number.
+    """
+
+    rows: ParsedRows
+    columns: tuple[str, ...]
+    sites: tuple[str, ...] = ()
+    site: NDArray[np.int64] | None = None
+
+
+def parse_pieces(
+    pieces: Iterable[FileTable], schema: Schema, site_column: str | None = None
+) -> FileRows:
+    """Read the rows of a file's pieces, as if they were one table."""
+    seen = _Seen({}, {column: {} for column in schema.open_columns}, {}, [], [])
+    found = gathered(_numbered_parts(pieces, schema, site_column, seen))
+    codes = {name: own for (kind, name), own in found.items() if kind == "code"}
+    lists = {column: tuple(sorted(own)) for column, own in seen.values.items()}
+    for column, values in lists.items():
+        place = {value: number for number, value in enumerate(values)}
+        # A missing value was -1, the last one.
+        places = np.array([*map(place.__getitem__, seen.values[column]), len(values)], np.int32)
+        for part in portions(len(codes[column])):
+            codes[column][part] = places[codes[column][part]]
+    group = found["", "group"]
+    quantities = {name: own for (kind, name), own in found.items() if kind == "quantity"}
+    rows = ParsedRows(
+        FeatureRows(len(group), quantities, codes, together(seen.odd), lists),
+        found["", "target"],
+        group,
+        group_keys=tuple(seen.keys),
+        numbers=found["", "numbers"],
+        person=found.get(("", "person")),
+    )
+    return FileRows(rows, tuple(seen.columns), tuple(seen.sites), found.get(("", "site")))
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """What the pieces so far had, with a number each in the order in which they came."""
+
+    keys: dict[GroupKey, int]
+    values: Mapping[str, dict[str, int]]
+    sites: dict[str, int]
+    odd: list[OddRows]
+    columns: list[str]
+
+
+def _numbered_parts(
+    pieces: Iterable[FileTable], schema: Schema, site_column: str | None, seen: _Seen
+) -> Iterator[dict[tuple[str, str], NDArray[Any]]]:
+    """Yield each piece's columns, with the same numbers for groups, categories and sites."""
+    for table in pieces:
+        rows = parse_rows(table, schema)
+        features = rows.features
+        seen.odd.extend(features.odd)
+        seen.columns[:] = table.frame.columns
+        codes = dict(features.codes)
+        for column, values in features.values.items():
+            numbers = _numbers(seen.values[column], values).astype(np.int32)
+            codes[column] = numbers[codes[column]]
+        parts: dict[tuple[str, str], NDArray[Any]] = {
+            ("", "target"): rows.target,
+            ("", "group"): _numbers(seen.keys, rows.group_keys)[rows.group],
+            ("", "numbers"): rows.numbers,
+        }
+        parts |= {("quantity", name): own for name, own in features.quantities.items()}
+        parts |= {("code", name): own for name, own in codes.items()}
+        if rows.person is not None:
+            parts["", "person"] = rows.person
+        if site_column is not None:
+            names, site = np.unique(_site_names(table, site_column, schema), return_inverse=True)
+            parts["", "site"] = _numbers(seen.sites, names.tolist())[site]
+        yield parts
+
+
+def _numbers(known: dict[KindT, int], names: Iterable[KindT]) -> NDArray[np.int64]:
+    """Return each name's number, new or known, and then -1."""
+    return np.array([*(known.setdefault(name, len(known)) for name in names), LEFT_OUT], np.int64)
+
+
+def _site_names(table: FileTable, column: str, schema: Schema) -> NDArray[np.str_]:
+    table.require([column], "which [data] names as the site column")
+    owners = parse_columns.read_values(table, column, schema)
+    if owners.null_count():
+        raise InputError(
+            f"{table.title}: site column '{column}', "
+            f"{table.first_missing(column, owners.is_null())}; correct or remove these rows"
+        )
+    return owners.to_numpy().astype(str)
 
 
 def _parse_persons(table: FileTable, schema: Schema) -> NDArray[np.uint64] | None:

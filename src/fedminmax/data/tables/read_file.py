@@ -1,16 +1,13 @@
-"""Read one file into one table: CSV as text, Parquet with its types; errors name the file.
+"""Read a file as a table: CSV as text, Parquet with its types; errors name the file.
 
 The first bytes determine the file type: a CSV file may be gzipped, whatever its name. Rows for a
 prediction may also be a data frame of polars or pandas, or columns (``table_from``).
+
+A file larger than a piece is read in pieces, each a table of its own, so that memory does not
+limit it.
 """
 
-import csv
-import gzip
-import io
-import re
-import zlib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -20,21 +17,20 @@ import polars as pl
 
 from fedminmax.config.file_format import AUTO, PLAIN, FileFormat
 from fedminmax.core.errors import InputError
-from fedminmax.core.text import counted, did_you_mean, quoted
-from fedminmax.data.tables.notation import BYTE_ORDER_MARKS, guess_encoding, to_utf8
-from fedminmax.data.tables.odd_rows import Oddity, OddRows
+from fedminmax.core.text import counted, did_you_mean
+from fedminmax.data.tables.notation import BYTE_ORDER_MARKS, guess_encoding
+from fedminmax.data.tables.odd_rows import OddRows
+from fedminmax.data.tables.read_csv import DELIMITERS, contents, csv_pieces
 
-DELIMITERS = (",", ";", "\t", "|")
 CSV_SUFFIXES = (".csv", ".tsv", ".txt")
 GZIP_SUFFIX = ".gz"
 PARQUET_SUFFIXES = (".parquet", ".pq")
 SHEET_SUFFIXES = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
-GZIP_MARK, PARQUET_MARK, ZIP_MARK = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
-NUL = "\0"
+PARQUET_MARK, ZIP_MARK = b"PAR1", b"PK\x03\x04"
 MICROSECONDS_PER_DAY = 86_400_000_000
-# Excel may write the delimiter into a line of its own above the header.
-DELIMITER_LINE = re.compile(rb'^"?sep=(.)"?\r?\n', re.IGNORECASE)
 SOURCE = "the given table"
+# A piece of a Parquet file.
+PIECE_VALUES = 2**23
 # Numpy's kinds of booleans and numbers, which polars takes as they are, and of times.
 PLAIN_KINDS, TIMES = "biuf", "M"
 
@@ -43,7 +39,8 @@ PLAIN_KINDS, TIMES = "biuf", "M"
 class FileTable:
     """The rows of a file; ``row_numbers`` count from 1, without the header.
 
-    ``odd`` rows may be damaged. ``format`` defines how texts are parsed as numbers and dates.
+    ``odd`` rows may be damaged. ``format`` defines how texts are parsed as numbers and dates. A
+    piece of a file is not ``whole``.
     """
 
     source: str
@@ -51,10 +48,14 @@ class FileTable:
     row_numbers: pl.Series
     odd: tuple[OddRows, ...] = ()
     format: FileFormat = PLAIN
+    whole: bool = True
 
     @property
     def title(self) -> str:
         """The table's name in messages."""
+        if not self.whole:
+            first, last = self.row_numbers[0], self.row_numbers[-1]
+            return f"{self.source} (rows {first:,} to {last:,})"
         return f"{self.source} ({counted(len(self.frame), 'row')})"
 
     def require(self, columns: Sequence[str], why: str) -> None:
@@ -106,15 +107,48 @@ def name_without_ending(path: Path) -> str:
 
 
 def read_table(path: Path, wanted: Sequence[str], file_format: FileFormat = PLAIN) -> FileTable:
-    """Read a file; ``wanted`` columns decide between delimiters."""
+    """Read a file as one table; ``wanted`` columns decide between delimiters."""
+    pieces = list(read_pieces(path, wanted, file_format))
+    if len(pieces) == 1:
+        return pieces[0]
+    return replace(
+        pieces[0],
+        frame=pl.concat([piece.frame for piece in pieces], how="vertical"),
+        row_numbers=pl.concat([piece.row_numbers for piece in pieces]),
+        odd=tuple(odd for piece in pieces for odd in piece.odd),
+        whole=True,
+    )
+
+
+def read_pieces(
+    path: Path, wanted: Sequence[str], file_format: FileFormat = PLAIN
+) -> Iterator[FileTable]:
+    """Read a file piece by piece; a small one is a single piece."""
     check_path(path)
     try:
         if path.suffix.lower() in PARQUET_SUFFIXES:
-            return _numbered(path, _plain_times(pl.read_parquet(path)), file_format)
-        return _read_csv(path, wanted, file_format)
+            yield from _parquet_pieces(path, file_format)
+        else:
+            for piece in csv_pieces(path, wanted, file_format):
+                own = replace(file_format, delimiter=piece.delimiter)
+                table = _numbered(path, piece.frame, own, piece.row_numbers, piece.odd)
+                yield replace(table, whole=piece.whole)
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path} cannot be read ({reason}); write the file again") from error
+
+
+def _parquet_pieces(path: Path, file_format: FileFormat) -> Iterator[FileTable]:
+    file = pl.scan_parquet(path)
+    rows = int(file.select(pl.len()).collect().item())
+    size = max(PIECE_VALUES // max(len(pl.read_parquet_schema(path)), 1), 1)
+    if rows <= size:
+        yield _numbered(path, _plain_times(pl.read_parquet(path)), file_format)
+        return
+    for start in range(0, rows, size):
+        frame = _plain_times(file.slice(start, size).collect())
+        numbers = pl.Series("row", range(start + 1, start + len(frame) + 1), pl.Int64)
+        yield FileTable(str(path), frame, numbers, format=file_format, whole=False)
 
 
 def check_path(path: Path) -> None:
@@ -161,7 +195,7 @@ def found_encoding(path: Path) -> str:
     check_path(path)
     if path.suffix.lower() in PARQUET_SUFFIXES:
         return AUTO
-    content = _content(path)
+    content = b"".join(piece for piece, _ in contents(path, AUTO))
     return AUTO if content.startswith(tuple(BYTE_ORDER_MARKS)) else guess_encoding(content)
 
 
@@ -188,159 +222,6 @@ def _numbered(
         raise InputError(f"{path} has a header but no rows; add rows or remove the file")
     every = pl.Series("row", range(1, len(frame) + 1), pl.Int64)
     return FileTable(str(path), frame, every if rows is None else rows, odd, file_format)
-
-
-def _read_csv(path: Path, wanted: Sequence[str], file_format: FileFormat) -> FileTable:
-    content = to_utf8(path, _content(path), file_format.encoding)
-    if b"\r" in content and b"\n" not in content.rstrip():
-        # The line ends of old Macs; the last one may be another.
-        content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    own_delimiter = DELIMITER_LINE.match(content)
-    if own_delimiter is not None:
-        content = content[own_delimiter.end() :]
-        if file_format.delimiter == AUTO:
-            file_format = replace(file_format, delimiter=own_delimiter[1].decode())
-    frame, delimiter = _parsed(path, content, wanted, file_format.delimiter)
-    rows = pl.Series("row", range(1, len(frame) + 1), pl.Int64)
-    if frame.width > 1 and frame[:, -1].null_count():
-        blank = _blank_rows(path, content, frame, delimiter)
-        if blank.any():
-            frame, rows = frame.filter(~blank), rows.filter(~blank)
-    damaged = _nul_rows(path, frame, rows) if NUL.encode() in content else ()
-    return _numbered(path, frame, replace(file_format, delimiter=delimiter), rows, damaged)
-
-
-def _content(path: Path) -> bytes:
-    content = path.read_bytes()
-    if not content.startswith(GZIP_MARK):
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is damaged: gzip cannot unpack it; write it again") from error
-
-
-def _blank_rows(path: Path, content: bytes, frame: pl.DataFrame, delimiter: str) -> pl.Series:
-    """Return which rows are blank lines, or empty rows at the end; refuse rows that are too short.
-
-    An empty row between others, such as ";;", is a row of missing values.
-    """
-    empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
-    with _text(content) as file:
-        try:
-            counts = [len(fields) for fields in csv.reader(file, delimiter=delimiter)]
-        except csv.Error:
-            counts = []
-    widths = pl.Series(counts[1:], dtype=pl.Int64)
-    if len(widths) != len(frame):
-        # The two readers disagree about quotes; then only empty rows are certain.
-        return empty
-    last = len(empty) - (empty.reverse().arg_min() or 0) if not empty.all() else 0
-    at_end = empty & (pl.Series(range(len(empty)), dtype=pl.Int64) >= last)
-    short = (widths > 0) & (widths < frame.width) & ~at_end
-    if short.any():
-        number = short.arg_max() or 0
-        raise InputError(
-            f"{path}: row {number + 1} has {counted(int(widths[number]), 'field')}, the header has "
-            f"{frame.width} ({counted(int(short.sum()), 'such row')}); the file may be cut off: "
-            "write it again"
-        )
-    return at_end | (empty & (widths == 0))
-
-
-def _nul_rows(path: Path, frame: pl.DataFrame, rows: pl.Series) -> tuple[OddRows, ...]:
-    having = frame.select(
-        pl.any_horizontal(pl.all().str.contains(NUL, literal=True).fill_null(value=False))
-    ).to_series()
-    if not having.any():
-        return ()
-    first = int(rows[having.arg_max() or 0])
-    return (OddRows(Oddity.NUL, str(path), "", int(having.sum()), first),)
-
-
-def _parsed(
-    path: Path, content: bytes, wanted: Sequence[str], delimiter: str
-) -> tuple[pl.DataFrame, str]:
-    """Return the rows and the delimiter that was used."""
-    header = _header_line(path, content)
-    separator = _choose_delimiter(header, wanted) if delimiter == AUTO else delimiter
-    columns = _fields(header, separator)
-    for column, times in Counter(columns).items():
-        if times > 1:
-            raise InputError(f"{path} has two columns '{column}'; rename one of them")
-    if delimiter != AUTO:
-        _check_delimiter(path, header, wanted, delimiter)
-    try:
-        frame = pl.read_csv(content, separator=separator, infer_schema=False)
-    except pl.exceptions.ComputeError:
-        _refuse_long_row(path, content, separator, len(columns))
-        _refuse_open_quote(path, content)
-        raise
-    return frame.rename(dict(zip(frame.columns, columns, strict=True))), separator
-
-
-def _header_line(path: Path, content: bytes) -> str:
-    with _text(content) as file:
-        line = file.readline()
-    if not content.strip():
-        raise InputError(f"{path} is empty; it needs a header line and rows")
-    if not line.strip():
-        raise InputError(f"{path} begins with a blank line; its first line must be the header")
-    if line.count('"') % 2:
-        raise InputError(
-            f"{path}: the header has a line break within quotes, or a quote that is not closed; "
-            "write each column's name on one line"
-        )
-    return line
-
-
-def _refuse_open_quote(path: Path, content: bytes) -> None:
-    """Report the first line with an odd number of quotes, if there is one."""
-    for number, line in enumerate(content.splitlines()):
-        if line.count(b'"') % 2:
-            raise InputError(
-                f'{path}: line {number + 1} has a quote (") that does not belong to a pair; double '
-                "quotes within texts, and put such texts in quotes"
-            )
-
-
-def _text(content: bytes) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
-
-
-def _fields(line: str, delimiter: str) -> list[str]:
-    return [field.strip() for field in next(csv.reader(io.StringIO(line), delimiter=delimiter))]
-
-
-def _choose_delimiter(header: str, wanted: Sequence[str]) -> str:
-    """Prefer the delimiter that gives the most wanted columns, then the most columns."""
-
-    def merit(delimiter: str) -> tuple[int, int]:
-        fields = _fields(header, delimiter)
-        return len(set(fields) & set(wanted)), len(fields)
-
-    return max(DELIMITERS, key=merit)
-
-
-def _check_delimiter(path: Path, header: str, wanted: Sequence[str], given: str) -> None:
-    better = _choose_delimiter(header, wanted)
-    columns, possible = (_fields(header, d) for d in (given, better))
-    if not set(wanted) & set(columns) and set(wanted) & set(possible):
-        raise InputError(
-            f"{path}: delimiter {given!r} gives {counted(len(columns), 'column')}, "
-            f"{quoted(columns)}; set delimiter = {better!r} in [data], which gives {len(possible)}"
-        )
-
-
-def _refuse_long_row(path: Path, content: bytes, delimiter: str, width: int) -> None:
-    """Report the first row with more fields than the header, if there is one."""
-    with _text(content) as file:
-        for number, fields in enumerate(csv.reader(file, delimiter=delimiter)):
-            if len(fields) > width:
-                raise InputError(
-                    f"{path}: row {number} has {len(fields)} fields, the header has {width}; "
-                    f"quote texts that contain {delimiter!r}, and remove lines above the header"
-                )
 
 
 def table_from(data: Any, wanted: Sequence[str], file_format: FileFormat = PLAIN) -> FileTable:

@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedminmax.config.schema import Kind, Schema
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.exact_sums import NO_ROWS, ExactSums, exact_sums
+from fedminmax.core.stored import counted_each, portions
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
 from fedminmax.data.tables.groups import GroupKey
 from fedminmax.data.tables.parse_rows import ParsedRows
@@ -82,27 +84,29 @@ def without_counts(summary: SiteSummary) -> SiteSummary:
 
 def summarise(rows: ParsedRows, schema: Schema) -> SiteSummary:
     """Summarise a site's training rows."""
-    quantities = {
-        name: exact_sums(values[~np.isnan(values)])
-        for name, values in rows.features.quantities.items()
-    }
+    quantities = {name: _sums(values) for name, values in rows.features.quantities.items()}
     categories = {
         feature.column: tuple(
-            np.bincount(
-                rows.features.codes[feature.column], minlength=len(feature.categories) + 2
-            ).tolist()
+            counted_each(rows.features.codes[feature.column], len(feature.categories) + 2).tolist()
         )
         for feature in schema.features
         if feature.kind is Kind.CATEGORY and not feature.is_open
     }
-    target = exact_sums(rows.target.astype(np.float64)) if schema.target.is_quantity else NO_ROWS
+    target = _sums(rows.target.astype(np.float64)) if schema.target.is_quantity else NO_ROWS
     return SiteSummary(len(rows), quantities, categories, _strata(rows, schema), target)
+
+
+def _sums(values: NDArray[np.float64]) -> ExactSums:
+    parts = (values[part] for part in portions(len(values)))
+    return sum((exact_sums(part[~np.isnan(part)]) for part in parts), NO_ROWS)
 
 
 def _strata(rows: ParsedRows, schema: Schema) -> dict[Stratum, int]:
     classes = max(len(schema.target.classes), 1)
-    labels = np.zeros(len(rows), np.int64) if schema.target.is_quantity else rows.target
-    counts = np.bincount(rows.group * classes + labels, minlength=1)
+    counts = np.zeros(len(rows.group_keys) * classes, np.int64)
+    for part in portions(len(rows)):
+        labels = 0 if schema.target.is_quantity else rows.target[part].astype(np.int64)
+        counts += np.bincount(rows.group[part] * classes + labels, minlength=len(counts))
     return {
         (rows.group_keys[stratum // classes], stratum % classes): int(counts[stratum])
         for stratum in np.flatnonzero(counts).tolist()

@@ -4,7 +4,7 @@ Every site separately holds rows out for testing and sets rows aside for validat
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from fedminmax.config.schema import Schema
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.randomness import Purpose
-from fedminmax.core.text import quoted
+from fedminmax.core.text import counted, quoted
 from fedminmax.data.strata import (
     Positions,
     number_of_name,
@@ -33,9 +33,8 @@ from fedminmax.data.tables.odd_rows import (
     outlier_rows,
     shown_here,
 )
-from fedminmax.data.tables.parse_columns import read_values
-from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
-from fedminmax.data.tables.read_file import FileTable, name_without_ending, read_table
+from fedminmax.data.tables.parse_rows import ParsedRows, parse_pieces
+from fedminmax.data.tables.read_file import name_without_ending, read_pieces
 
 HELD_OUT_FILE = "held_out.json"
 
@@ -100,32 +99,36 @@ def read_file_rows(source: Source, schema: Schema, column: str | None) -> Source
     """Read and check a file; without an owner, this site column names it row by row."""
     site_column = column if source.owner is None else None
     wanted = (*schema.columns, site_column) if site_column else schema.columns
-    table = read_table(source.path, wanted, source.format or PLAIN)
-    rows = parse_rows(table, schema)
-    columns_used = set(wanted)
-    unused = tuple(column for column in table.frame.columns if column not in columns_used)
-    if site_column:
-        owned = tuple(_split(table, rows, site_column, schema))
+    pieces = read_pieces(source.path, wanted, source.format or PLAIN)
+    file = parse_pieces(pieces, schema, site_column)
+    rows, name = file.rows, str(source.path)
+    used = set(wanted)
+    unused = tuple(column for column in file.columns if column not in used)
+    if file.site is None:
+        owned: tuple[OwnedRows, ...] = (_part(name, str(source.owner), rows),)
     else:
-        owned = (_part(table, str(source.owner), rows),)
+        owned = tuple(_split(name, rows, file.sites, file.site))
     quantities = dict(rows.features.quantities)
     if schema.target.is_quantity:
         quantities[schema.target.column] = rows.target.astype(np.float64)
     odd = [
         entry
         for column, values in quantities.items()
-        for entry in _odd_numbers(table, column, values)
+        for entry in _odd_numbers(name, rows, column, values)
     ]
     return SourceRows(owned, unused, (*rows.features.odd, *odd))
 
 
-def _odd_numbers(table: FileTable, column: str, values: NDArray[np.float64]) -> list[OddRows]:
+def _odd_numbers(
+    source: str, rows: ParsedRows, column: str, values: NDArray[np.float64]
+) -> list[OddRows]:
     """Refuse rows that are too far from all others; return those that are far or share a code."""
     far, too_far = outlier_rows(values)
     if too_far.any():
         first = int(too_far.argmax())
         raise InputError(
-            f"{table.title}: column '{column}', row {int(table.row_numbers[first])} is "
+            f"{source} ({counted(len(rows), 'row')}): column '{column}', row "
+            f"{int(rows.numbers[first])} is "
             f"{values[first]:g}, so far from the others that these would all look the same "
             f"({int(too_far.sum()):,} such rows); correct it, or add it to missing_values in [data]"
         )
@@ -133,43 +136,38 @@ def _odd_numbers(table: FileTable, column: str, values: NDArray[np.float64]) -> 
     shared: list[tuple[Oddity, NDArray[np.bool_], float | None]] = [
         (Oddity.CODE, values == code, code) for code in codes
     ]
-    odd = [*shared, (Oddity.FAR, far & ~np.isin(values, codes), None)]
+    odd = [*shared, (Oddity.FAR, far & ~np.isin(values, codes) if codes else far, None)]
     return [
         OddRows(
             oddity,
-            table.source,
+            source,
             column,
-            int(rows.sum()),
-            int(table.row_numbers[int(rows.argmax())]),
+            int(having.sum()),
+            int(rows.numbers[int(having.argmax())]),
             code,
         )
-        for oddity, rows, code in odd
-        if rows.any()
+        for oddity, having, code in odd
+        if having.any()
     ]
 
 
-def _split(table: FileTable, rows: ParsedRows, column: str, schema: Schema) -> Iterator[OwnedRows]:
+def _split(
+    source: str, rows: ParsedRows, sites: Sequence[str], site: NDArray[np.int64]
+) -> Iterator[OwnedRows]:
     """Yield each site's rows, in the order of the sites' names."""
-    table.require([column], "which [data] names as the site column")
-    owners = read_values(table, column, schema)
-    if owners.null_count():
-        raise InputError(
-            f"{table.title}: site column '{column}', "
-            f"{table.first_missing(column, owners.is_null())}; correct or remove these rows"
-        )
-    names, numbers = np.unique(owners.to_numpy().astype(str), return_inverse=True)
-    order = np.argsort(numbers, kind="stable")
-    ends = np.cumsum(np.bincount(numbers))[:-1]
-    for name, positions in zip(names.tolist(), np.split(order, ends), strict=True):
-        yield _part(table, name, rows.take(positions))
+    order = np.argsort(site, kind="stable")
+    ends = np.cumsum(np.bincount(site))[:-1]
+    parts = dict(zip(sites, np.split(order, ends), strict=True))
+    for name in sorted(parts):
+        yield _part(source, name, rows.take(parts[name]))
 
 
-def _part(table: FileTable, owner: str, rows: ParsedRows) -> OwnedRows:
+def _part(source: str, owner: str, rows: ParsedRows) -> OwnedRows:
     taking_part = rows.group != LEFT_OUT
     if taking_part.all():
-        return OwnedRows(table.source, owner, rows, 0)
+        return OwnedRows(source, owner, rows, 0)
     kept = rows.take(np.flatnonzero(taking_part))
-    return OwnedRows(table.source, owner, kept, len(rows) - len(kept))
+    return OwnedRows(source, owner, kept, len(rows) - len(kept))
 
 
 def hold_out(
