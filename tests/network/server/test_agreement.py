@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedminmax.config.planned_runs import PlannedRun
-from fedminmax.config.read import TableConfig, read_config
+from fedminmax.config.read import TableConfig
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server import agree as agree_module
 from fedminmax.network.server.agree import agree
@@ -22,13 +22,8 @@ from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.complaints import complaint_of
-from tests.network.network_problem import AT_ONCE, SITES, DirectTransport, plan_of, write_tables
+from tests.network.network_problem import AT_ONCE, SITES, DirectTransport, plan_of
 from tests.training.silent_sites import SilentTransport
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> TableConfig:
-    return read_config(write_tables(tmp_path))
 
 
 def job(config: TableConfig, rounds: int = 2, site_rules: SiteRules = AT_ONCE) -> NetworkPlan:

@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedminmax.config.planned_runs import PlannedRun
-from fedminmax.config.read import TableConfig, read_config
+from fedminmax.config.read import TableConfig
 from fedminmax.core.examples import Examples
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server.agree import agree
@@ -23,7 +23,7 @@ from fedminmax.network.site.site import Site
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import models_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan
-from tests.network.network_problem import SITES, DirectTransport, plan_of, write_tables
+from tests.network.network_problem import SITES, DirectTransport, plan_of
 from tests.training.silent_sites import SilentTransport
 
 Table = NDArray[np.float64]
@@ -38,11 +38,6 @@ MEMBERS = [
 
 
 MIXTURE = PlannedRun("minimax-fair", {"fit_rounds": "1"}, 4)
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> TableConfig:
-    return read_config(write_tables(tmp_path))
 
 
 def job(config: TableConfig) -> NetworkPlan:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedminmax.config.planned_runs import PlannedRun
-from fedminmax.config.read import TableConfig, read_config
+from fedminmax.config.read import TableConfig
 from fedminmax.config.schema import Protected, Schema, Target
 from fedminmax.config.sections import ModelSection
 from fedminmax.core.errors import InputError
@@ -37,7 +37,7 @@ from fedminmax.network.site.settings import SiteSettings, SmallGroups
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import NetworkPlan, plan_of_config
 from fedminmax.network.wire.site_rules import SiteRules
-from tests.network.network_problem import SITES, plan_of, write_tables
+from tests.network.network_problem import SITES, plan_of
 from tests.network.small_group_tables import OVER, UNDER, merging, write_small_groups
 
 SITES_GROUPS = {
@@ -127,11 +127,6 @@ REFUSED: dict[str, Change] = {
     "other held-out rows": lambda plan: replace(plan, held_out=0.4),
     "another seed": lambda plan: replace(plan, seed=4),
 }
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> TableConfig:
-    return read_config(write_tables(tmp_path))
 
 
 def read_agreed(folder: Path, config: TableConfig, change: Change) -> int:

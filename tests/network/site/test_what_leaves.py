@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedminmax.config.read import TableConfig, read_config
+from fedminmax.config.read import TableConfig
 from fedminmax.config.sections import ModelSection
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.agree import agree_on_encoding
@@ -16,12 +16,7 @@ from fedminmax.network.site.preview import check_site, max_parameters
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import plan_of_config, task_of
 from fedminmax.network.wire.site_rules import SiteRules
-from tests.network.network_problem import SITES, write_tables
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> TableConfig:
-    return read_config(write_tables(tmp_path))
+from tests.network.network_problem import SITES
 
 
 def leaves(config: TableConfig, folder: Path, minimum: int = 1) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fedminmax.network.server.log import Attendance
 from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.network.wire.transport import (
@@ -11,7 +12,6 @@ from fedminmax.network.wire.transport import (
     NO_LIMITS,
     POLL_SECONDS,
     Answer,
-    Attendance,
     wait_for_all,
 )
 

@@ -84,7 +84,7 @@ class Traced:
     words: Mapping[str, Word]
 
 
-AnyAsk = Ask | Question | UnmaskAsk
+AnyAsk = Ask | Layout | Question | UnmaskAsk
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +138,7 @@ class Agreed:
 
 def question_digest(agreed: Agreed, layout: Layout, order: bytes = b"") -> bytes:
     """Return the hash of all that decides what a site computes and how it is rounded."""
-    rounding = record_to_bytes(layout)
+    rounding = to_bytes(layout)
     told = (agreed.plan, agreed.values, agreed.encoding, agreed.sizes, agreed.rate)
     return digest("question", *told, rounding, order)
 
