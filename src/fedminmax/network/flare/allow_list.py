@@ -27,19 +27,21 @@ import time
 from typing import Any
 
 from nvflare.apis.fl_constant import ConnectionSecurity
-from nvflare.fuel.f3.cellnet.connector_manager import ConnectorManager
-from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, MessageType
-from nvflare.fuel.f3.drivers.driver_params import DriverParams
-from nvflare.fuel.f3.streaming.stream_const import (
+
+from fedminmax.network.flare.engine import (
     STREAM_ACK_TOPIC,
     STREAM_CHANNEL,
     STREAM_DATA_TOPIC,
     STREAM_ERROR_TOPIC,
+    CellChannel,
+    ConnectorManager,
+    CoreCell,
+    DriverParams,
+    FOBSContextKey,
+    MessageHeaderKey,
+    MessageType,
     StreamHeaderKey,
 )
-from nvflare.fuel.utils.fobs import FOBSContextKey
-
 from fedminmax.network.flare.rules import CellName, Place, is_allowed, may_meet, parse_cell_name
 
 LOG = logging.getLogger("fedminmax.refused")

@@ -9,9 +9,9 @@ import runpy
 import sys
 
 from fedminmax.core.errors import InputError
-from fedminmax.network.flare.patches import JOB_MODULES, patch_process
+from fedminmax.network.flare.engine import JOB_MODULES, SERVER_MODULE, SITE_MODULE
+from fedminmax.network.flare.patches import patch_process
 from fedminmax.network.flare.process_tree import end_with_parent
-from fedminmax.network.flare.processes import SERVER_MODULE, SITE_MODULE
 
 
 def main() -> None:

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
-from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
-from nvflare.lighter.utils import verify_folder_signature_and_get_signers
-from nvflare.private.fed.utils.app_deployer import AppDeployer
-
 from fedminmax.core.files import write_json
+from fedminmax.network.flare.engine import (
+    NVFLARE_SIG_FILE,
+    NVFLARE_SUBMITTER_CRT_FILE,
+    AppDeployer,
+    verify_folder_signature_and_get_signers,
+)
 from fedminmax.network.flare.federation_file import AUTHORITY_CERTIFICATE, ROLES
 from fedminmax.network.flare.rules import JOB_NUMBER
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes

@@ -18,12 +18,14 @@ from types import MappingProxyType
 from typing import Any
 
 from cryptography.x509 import CertificateSigningRequest
-from nvflare.lighter.prov_utils import prepare_builders
-from nvflare.lighter.provision import prepare_project
-from nvflare.lighter.provisioner import Provisioner
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
+from fedminmax.network.flare.engine import (
+    Provisioner,
+    prepare_builders,
+    prepare_project,
+)
 from fedminmax.network.flare.federation_file import write_rosters
 from fedminmax.network.flare.requests import certify_requests
 from fedminmax.network.site.settings import SETTINGS_FILE, SiteSettings, site_settings_text

@@ -27,25 +27,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import nvflare
-from nvflare.app_common.job_launcher import process_launcher
-from nvflare.fuel.f3.cellnet.connector_manager import ConnectorManager
-from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
-from nvflare.fuel.f3.communicator import driver_mgr
-from nvflare.fuel.f3.drivers.driver import ConnectorInfo, Driver
-from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver, TcpStreamServer
-from nvflare.fuel.f3.streaming import byte_streamer
-from nvflare.fuel.f3.streaming.byte_receiver import RxTask
-from nvflare.fuel.f3.streaming.byte_streamer import TxTask
-from nvflare.fuel.hci.server.constants import ConnProps
-from nvflare.fuel.hci.server.reg import ServerCommandRegister
-from nvflare.fuel.utils.buffer_list import ConsumableBufferList
-from nvflare.fuel.utils.fobs import fobs, lobs
-from nvflare.private.admin_defs import error_reply
-from nvflare.private.defs import RequestHeader, new_cell_message
-from nvflare.private.fed.client.admin import FedAdminAgent
-from nvflare.private.fed.utils.app_deployer import AppDeployer
-from nvflare.utils.process_utils import ProcessAdapter
 
 from fedminmax.core.errors import InputError
 from fedminmax.network.flare import (
@@ -55,6 +36,30 @@ from fedminmax.network.flare import (
     streams,
 )
 from fedminmax.network.flare.allow_list import log_refusal
+from fedminmax.network.flare.engine import (
+    JOB_MODULES,
+    AppDeployer,
+    ConnectorManager,
+    ConnProps,
+    ConsumableBufferList,
+    CoreCell,
+    FedAdminAgent,
+    MessageHeaderKey,
+    ProcessAdapter,
+    RequestHeader,
+    RxTask,
+    ServerCommandRegister,
+    TcpDriver,
+    TcpStreamServer,
+    TxTask,
+    byte_streamer,
+    driver_mgr,
+    error_reply,
+    fobs,
+    lobs,
+    new_cell_message,
+    process_launcher,
+)
 from fedminmax.network.flare.process_tree import engine_command, lifeline
 
 HANDSHAKE_TIMEOUT = 10.0
@@ -75,7 +80,7 @@ class Listener(TcpStreamServer):  # type: ignore[misc] # the engine has no types
     # Connections that the system holds until they are accepted.
     request_queue_size = 128
 
-    def __init__(self, driver: Driver, connector: ConnectorInfo) -> None:
+    def __init__(self, driver: Any, connector: Any) -> None:
         super().__init__(driver, connector)
         if self.ssl_context:
             self.socket.do_handshake_on_connect = False
@@ -119,7 +124,7 @@ class Listener(TcpStreamServer):  # type: ignore[misc] # the engine has no types
 class ListeningDriver(TcpDriver):  # type: ignore[misc]
     """The engine's TCP driver with our listener."""
 
-    def listen(self, connector: ConnectorInfo) -> None:
+    def listen(self, connector: Any) -> None:
         """Accept connections until the end."""
         self.connector = connector
         self.server = Listener(self, connector)
@@ -214,10 +219,6 @@ def read_allowed_section(stream: Any, expect_datum: bool) -> Any:  # noqa: FBT00
 
 
 ENGINE_VERSION = "2.9."
-JOB_MODULES = (
-    "nvflare.private.fed.app.client.worker_process",
-    "nvflare.private.fed.app.server.runner_process",
-)
 LOG = logging.getLogger(__name__)
 
 

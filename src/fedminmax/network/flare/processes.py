@@ -11,12 +11,11 @@ from pathlib import Path
 
 import psutil
 
+from fedminmax.network.flare.engine import SERVER_MODULE, SITE_MODULE
 from fedminmax.network.flare.kits import PROJECT, make_private, site_name, write_server_settings
 from fedminmax.network.flare.patches import check_engine_version
 from fedminmax.network.flare.process_tree import engine_command, lifeline
 
-SITE_MODULE = "nvflare.private.fed.app.client.client_train"
-SERVER_MODULE = "nvflare.private.fed.app.server.server_train"
 OUTPUT_FILE = "output.txt"
 # What the engine writes when the server has accepted the site.
 REGISTERED = b"Successfully registered client"

@@ -5,12 +5,14 @@ import queue
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from nvflare.collab import collab
-from nvflare.collab.api.exceptions import RunAborted
-from nvflare.collab.api.group_call_context import ResultQueue
 
 from fedminmax.core.errors import InputError
+from fedminmax.network.flare.engine import (
+    RunAborted,
+)
 from fedminmax.network.server.news import ProgressReporter, news_as_json
 from fedminmax.network.server.run import publish_results, run_plan
 from fedminmax.network.wire.endpoints import Endpoint
@@ -92,7 +94,7 @@ def ask_sites(
 class FlareArrivals:
     """The results of a call to several sites, as they come."""
 
-    def __init__(self, results: ResultQueue) -> None:
+    def __init__(self, results: Any) -> None:
         self._results = results
         self._failed: set[str] = set()
 
@@ -149,12 +151,9 @@ def _connected_sites(sites: list[str]) -> set[str]:
 
 def _call(
     sites: Sequence[str], endpoint: Endpoint, payload: Mapping[str, object], seconds: float
-) -> ResultQueue:
+) -> Any:
     group = collab.get_clients(sites)(timeout=seconds, blocking=False)
     # A site replies that it is present also while it works.
-    results: ResultQueue = (
-        group.present()
-        if endpoint is Endpoint.PRESENT
-        else group.call(endpoint=endpoint.value, payload=dict(payload))
-    )
-    return results
+    if endpoint is Endpoint.PRESENT:
+        return group.present()
+    return group.call(endpoint=endpoint.value, payload=dict(payload))

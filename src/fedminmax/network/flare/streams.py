@@ -18,10 +18,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from nvflare.fuel.f3.streaming import byte_streamer
-from nvflare.fuel.f3.streaming.byte_receiver import RxTask
-from nvflare.fuel.f3.streaming.byte_streamer import ReliableRetryScheduler, TxTask
-from nvflare.fuel.utils.buffer_list import ConsumableBufferList
+from fedminmax.network.flare.engine import (
+    ConsumableBufferList,
+    RxTask,
+    TxTask,
+    byte_streamer,
+)
 
 # With smaller ones the engine warns of the number of pieces that could be under way.
 MIN_CHUNK = 2**17
@@ -87,7 +89,7 @@ class Retries:
         engine: the engine's own, which knows of messages before this, and when to stop.
     """
 
-    def __init__(self, calls: DelayedCalls, engine: ReliableRetryScheduler) -> None:
+    def __init__(self, calls: DelayedCalls, engine: Any) -> None:
         self._calls = calls
         self._engine = engine
         self._lock = threading.Lock()
