@@ -22,6 +22,7 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("docs/advise.md", "sh"): HERE,
     ("docs/audit.md", "python"): HERE,
     ("docs/audit.md", "sh"): HERE,
+    ("docs/audit.md", "toml"): ("tests/runs/test_network_audit.py", "predictions"),
     ("docs/documents.md", "sh"): HERE,
     ("docs/choosing_groups.md", "sh"): HERE,
     ("docs/choosing_groups.md", "toml"): ("tests/docs/test_blocks.py", "FRAGMENTS"),

@@ -18,7 +18,7 @@ from fedminmax.core.errors import InputError
 
 if TYPE_CHECKING:
     from fedminmax.exports.given_model import GivenModel
-    from fedminmax.runs.audit import Audit
+    from fedminmax.findings.records import Results
 
 DEFAULT_FOLDER = Path("runs", "audit")
 
@@ -112,7 +112,7 @@ def audit(options: argparse.Namespace) -> None:
         results, against, *_ = (*map(record_as_json, found.results), None, None)
         print(json.dumps({"run": str(out), "results": results, "against": against}))
     else:
-        print_audit(out, found)
+        print_audit(out, found.results)
 
 
 def models_and_files(options: argparse.Namespace) -> tuple[list["GivenModel"], list[Path]]:
@@ -141,7 +141,7 @@ def models_and_files(options: argparse.Namespace) -> tuple[list["GivenModel"], l
     return models, paths
 
 
-def print_audit(folder: Path, found: "Audit") -> None:
+def print_audit(folder: Path, results: Sequence["Results"]) -> None:
     """Print the metrics by group and, with a second model, the verdict."""
     from fedminmax.cli.terminal import print_table, wide_console
     from fedminmax.findings.findings import findings
@@ -149,7 +149,7 @@ def print_audit(folder: Path, found: "Audit") -> None:
     from fedminmax.runs.folder import RESULTS_FILE
 
     console = wide_console()
-    model, *others = found.results
+    model, *others = results
     known = findings(model, others[0] if others else None)
     tables: Sequence[Table] = (
         mistakes_tables(model)

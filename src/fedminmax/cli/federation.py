@@ -77,6 +77,7 @@ def add_to(commands: Commands) -> None:
     )
     start.add_argument("--kit", type=Path, required=True, metavar="FOLDER", help="the server's")
     _add_run(actions)
+    _add_audit(actions)
     _add_status(actions)
     _add_for_a_run(
         actions,
@@ -172,6 +173,27 @@ def _add_run(actions: Commands) -> None:
     _add_wait(parser)
     # No option that changes what a site is asked for: sites agree to the configuration alone.
     add_overrides(parser, "rounds", "patience")
+    _add_site_rules(parser)
+
+
+def _add_audit(actions: Commands) -> None:
+    parser = add_command(
+        actions,
+        "audit",
+        deferred("federation_runs", "audit_federation"),
+        short="measure predictions that the sites have by group",
+        text="Measure by group, over all sites, columns of predictions that their tables have: "
+        "those that the section [audit] of the configuration names. Nothing is trained, and sites "
+        "send sums. The run folder is that of 'fedminmax audit'.",
+        example="federation audit fedminmax.toml --kit kits/people/ann@lab.org",
+    )
+    add = parser.add_argument
+    add("config", type=Path, metavar="CONFIG", help="a fedminmax.toml with a section [audit]")
+    _add_kit(parser)
+    add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
+    add("--sites", type=name_list, metavar="LIST", help="names of the sites that take part (all)")
+    _add_wait(parser)
+    add_overrides(parser)
     _add_site_rules(parser)
 
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedminmax.cli.audit import print_audit
 from fedminmax.cli.federation import site_rules_of
 from fedminmax.cli.messages import say
 from fedminmax.cli.options import overrides_of
@@ -116,6 +117,16 @@ def _warnings(entry: RoundRecord, groups: Sequence[str]) -> Iterator[str]:
         yield f"no site that answered has group '{groups[group]}': its weight is kept"
 
 
+def audit_federation(options: argparse.Namespace) -> None:
+    """Measure predictions that the sites have, or continue with that."""
+    if not read_config(options.config).audit:
+        raise InputError(
+            f"{options.config} has no section [audit]; name the columns of predictions there, or "
+            "train with 'fedminmax federation run'"
+        )
+    run_federation(options)
+
+
 def run_federation(options: argparse.Namespace) -> None:
     """Start a run, or continue the one in this folder."""
     members = read_sites_of(options.kit)
@@ -190,8 +201,12 @@ def _finish(folder: Path, record: FederationRun, wait: float) -> None:
 
 def print_finished(folder: Path) -> None:
     """Print the table of a finished run and its baseline."""
-    results = [read_results(folder), read_results(folder / BASELINE_FOLDER)]
-    print_trained(folder, [model for model in results if model is not None])
+    found = [read_results(folder), read_results(folder / BASELINE_FOLDER)]
+    results = [model for model in found if model is not None]
+    if results and results[0].is_audit:
+        print_audit(folder, results)
+    else:
+        print_trained(folder, results)
 
 
 def _coordinator(folder: Path, record: FederationRun, wait: float) -> Coordinator:

@@ -17,6 +17,7 @@ from fedminmax.config.sections import (
     EMPTY_REPORT,
     FRONTIER,
     NO_LOGGING,
+    AuditSection,
     ConfigSections,
     DataSection,
     LoggingSection,
@@ -76,6 +77,7 @@ class TableConfig:
     same_sites: bool = True
     privacy: PrivacySection | None = None
     weight_column: str | None = None
+    audit: tuple[tuple[str, ...], ...] = ()
     text: str = field(default="", repr=False, compare=False)
 
     @property
@@ -155,7 +157,7 @@ def checked(config: TableConfig) -> TableConfig:
 def _config_of(sections: ConfigSections, folder: Path) -> TableConfig:
     data, federation = sections.data, sections.federation
     training, test = _sources(data, folder)
-    return TableConfig(
+    config = TableConfig(
         training=training,
         test=test,
         site_column=data.site_column,
@@ -172,6 +174,47 @@ def _config_of(sections: ConfigSections, folder: Path) -> TableConfig:
         same_sites=federation.same_sites,
         privacy=sections.privacy,
         weight_column=data.weight_column,
+    )
+    return config if sections.audit is None else _for_audit(config, sections.audit)
+
+
+def _for_audit(config: TableConfig, audit: AuditSection) -> TableConfig:
+    """Return the configuration that measures predictions on all records, and trains nothing."""
+    models = tuple(own for own in (audit.predictions, audit.against) if own)
+    columns = tuple(dict.fromkeys(column for own in models for column in own))
+    taken = {config.schema.target.column, *(own.column for own in config.schema.protected)}
+    for column in columns:
+        if column in taken:
+            raise InputError(
+                f"[audit]: column '{column}' is the target or a sensitive attribute; name columns "
+                "of predictions"
+            )
+    if config.privacy is not None:
+        raise InputError("[audit]: its sums have no privacy guarantee; remove [privacy]")
+    classes = len(config.schema.target.classes)
+    for own in models:
+        if len(own) not in ({1, classes} if classes == 2 else {max(classes, 1)}):
+            raise InputError(
+                f"[audit]: {len(own)} columns of predictions are named, and the target has "
+                f"{classes or 'no'} classes; name a probability for each class, or of two classes "
+                "that of the positive one"
+            )
+    features = tuple(Feature(column, Kind.NUMERIC) for column in columns)
+    schema = replace(
+        config.schema, features=features, protected_as_features=False, minimum_group_size=0
+    )
+    return replace(
+        config,
+        test=(),
+        held_out=0.0,
+        validation=0.0,
+        schema=schema,
+        # Nothing is trained: it says how targets are read.
+        model=ModelSection(kind="logistic")
+        if classes
+        else ModelSection(kind="linear", loss="squared_error"),
+        method=replace(config.method, baseline=None, certify=False),
+        audit=models,
     )
 
 

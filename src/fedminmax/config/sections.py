@@ -226,6 +226,18 @@ EMPTY_REPORT = ReportSection()
 
 
 @dataclass(frozen=True, kw_only=True)
+class AuditSection:
+    """[audit]: columns with the predictions of a model, and of one that it is compared with.
+
+    The probability of the positive class or the predicted number, or a probability for each class.
+    Sites then measure these instead of training a model.
+    """
+
+    predictions: Annotated[Names, Field(min_length=1)]
+    against: Names = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConfigSections:
     """The whole file."""
 
@@ -240,6 +252,7 @@ class ConfigSections:
     federation: FederationSection = field(default_factory=FederationSection)
     report: ReportSection = EMPTY_REPORT
     privacy: PrivacySection | None = None
+    audit: AuditSection | None = None
 
 
 METHOD_KEYS = {entry.name for entry in fields(MethodSection)} - {"options"}

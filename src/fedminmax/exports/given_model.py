@@ -22,14 +22,14 @@ from fedminmax.config.schema import Kind, Schema, Target
 from fedminmax.config.spellings import BOOLEANS
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import quoted
-from fedminmax.data.tables.parse_columns import Column, parse_numbers, text_of
-from fedminmax.data.tables.read_file import FileTable
-from fedminmax.exports.given_predictions import (
+from fedminmax.data.tables.given_predictions import (
     are_labels,
     checked_predictions,
     from_labels,
     sorted_classes,
 )
+from fedminmax.data.tables.parse_columns import Column, parse_numbers, text_of
+from fedminmax.data.tables.read_file import FileTable
 from fedminmax.exports.saved_model import SavedModel, load_model
 
 # How ONNX names the types of inputs: texts, numbers and, if there is no other output, labels.

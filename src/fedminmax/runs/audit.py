@@ -27,15 +27,20 @@ from fedminmax.data.tables.propose import InitChoices, propose
 from fedminmax.data.tables.read_file import FileTable, read_table
 from fedminmax.exports.given_model import GivenModel
 from fedminmax.findings import records
+from fedminmax.findings.privacy import WITHOUT_AGGREGATION, with_aggregation
 from fedminmax.findings.verdict import judge
 from fedminmax.metrics.row_scores import stacked
 from fedminmax.metrics.sums import (
     ScoreSums,
+    by_group,
     empty_sums,
     metric_names,
     score_predictions,
     sum_scores,
 )
+from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
+from fedminmax.network.server.measure import read_measured
+from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.runs.assemble import NO_SITES, today
 from fedminmax.runs.folder import (
     BASELINE_FOLDER,
@@ -45,6 +50,7 @@ from fedminmax.runs.folder import (
 )
 from fedminmax.runs.measured import change_from, measured, site_parity
 
+PREDICTIONS = "predictions"
 ALL_RECORDS = (
     "Every record of the files is measured. If the model has seen some of them in training, it "
     "looks better than it is."
@@ -249,6 +255,39 @@ def audit_results(
             own = own.model_copy(update={"site_parity": known})
         results.insert(0, own)
     return tuple(results)
+
+
+def collect_audit(
+    fetched: Path, plan: NetworkPlan, folder: Path, unmeasured: Mapping[str, str]
+) -> list[records.Results]:
+    """Write the run folder of an audit between sites; return each model's results.
+
+    ``unmeasured`` says why sites reported nothing.
+    """
+    agreed = read_agreement(fetched / AGREEMENT_FILE)
+    if agreed is None:
+        raise InputError(f"{fetched} has no {AGREEMENT_FILE}; the sites never agreed")
+    measured, encoding = read_measured(fetched), agreed.encoding
+    sums, _ = by_group(measured.sums, encoding)
+    by_site = dict(zip(plan.senders, measured.totals, strict=True)) if len(measured.totals) else {}
+    models = [(", ".join(columns), PREDICTIONS) for columns in plan.audit]
+    results = audit_results(models, sums, encoding, 0.0, by_site)
+    masks = plan.secure_aggregation
+    changes: dict[str, object] = {
+        "sites": tuple(
+            records.SiteOfRun(site=site, rounds=0, refused={unmeasured[site]: 1})
+            if site in unmeasured
+            else records.SiteOfRun(site=site, rounds=0, refused={})
+            for site in plan.sites
+        ),
+        "notes": (ALL_RECORDS, with_aggregation(masks.threshold) if masks else WITHOUT_AGGREGATION),
+    }
+    if masks is not None:
+        changes["secure_aggregation"] = masks.threshold
+    known = tuple(own.model_copy(update=changes) for own in results)
+    census = audit_census(plan.senders, measured.rows.tolist(), encoding)
+    write_audit(folder, Audit(known, census, schema=encoding.schema))
+    return list(known)
 
 
 def write_audit(folder: Path, audit: Audit) -> None:

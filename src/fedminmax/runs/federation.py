@@ -145,7 +145,7 @@ def open_federation_run(folder: Path, record: FederationRun) -> FederationRun:
         )
         named = replace(record, run=name)
         files = {path: TypeAdapter(FederationRun).dump_json(named, indent=2).decode() + "\n"}
-        for own in (folder, folder / BASELINE_FOLDER)[: len(plan.runs)]:
+        for own in (folder, folder / BASELINE_FOLDER)[: len(plan.runs) or len(plan.audit)]:
             files[own / CONFIG_FILE] = record.config.read_text(encoding="utf-8")
         finished = read_results(folder) is not None
         for file, text in files.items():

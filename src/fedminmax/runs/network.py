@@ -65,6 +65,7 @@ from fedminmax.runs.assemble import (
     validation_of,
     write_run,
 )
+from fedminmax.runs.audit import collect_audit
 from fedminmax.runs.folder import BASELINE_FOLDER
 from fedminmax.runs.frontier import write_frontier
 from fedminmax.runs.plan import CHOSEN, TableRun
@@ -87,6 +88,9 @@ def collect_network_run(
 
     ``spent`` is what all runs on the same files have spent of a privacy guarantee, if known.
     """
+    if plan.audit:
+        outcome = read_outcome(fetched)
+        return collect_audit(fetched, plan, folder, outcome.unmeasured if outcome else {})
     agreed = read_agreement(fetched / AGREEMENT_FILE)
     if agreed is None:
         raise InputError(f"{fetched} has no {AGREEMENT_FILE}; the sites never agreed")

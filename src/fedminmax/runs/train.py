@@ -135,6 +135,11 @@ def frontier(
 
 def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> TableTraining:
     """Read all tables and open the run folder; mistakes are found before anything is written."""
+    if config.audit:
+        raise InputError(
+            "the configuration has a section [audit]: nothing is trained; measure the predictions "
+            "with 'fedminmax federation audit' or 'federation local', or remove the section"
+        )
     tables, prepared = with_class(config, load_federated_tables(config))
     key = None if config.privacy is None else privacy.noise_key_of(folder)
     federation = federate(config, tables, device, key, prepared)

@@ -358,6 +358,7 @@ def measured_shape(plan: NetworkPlan, encoding: Encoding, models: int) -> Measur
     """
     lines, names = len(encoding.groups) + len(encoding.merged_groups), metric_names(encoding)
     told = models if models == len(plan.runs) and plan.privacy is None else 0
+    models = len(plan.audit) or models
     return MeasuredShape(
         lines,
         models * 2 * len(names),

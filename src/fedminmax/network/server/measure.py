@@ -78,7 +78,8 @@ def measure(
     masked = plan.secure_aggregation is not None
     sites_told = 0 if masked else len(plan.senders)
     totals = torch.zeros(sites_told, shape.lines, shape.scores, dtype=torch.float64)
-    total = empty_sums(shape.lines, metric_names(encoding), len(members))
+    measured = len(plan.audit) or len(members)
+    total = empty_sums(shape.lines, metric_names(encoding), measured)
     codes = no_code_sums(shape.codes)
     for site, both in received.records.items():
         sums = both.scores
@@ -87,7 +88,7 @@ def measure(
             _check_possible(sums, site)
             _check_held_out(counts.tolist(), agreement, site)
             _check_scores(sums, most, site)
-            _check_curves(sums, encoding, len(members), site)
+            _check_curves(sums, encoding, measured, site)
             _check_codes(both.codes, shape.codes, agreement, site)
         except RefusedError as error:
             silent[site] = str(error)
@@ -123,6 +124,10 @@ def _check_held_out(counts: list[int], agreement: Agreement, site: str) -> None:
         # How many training rows there are is not known.
         return
     place = plan.senders.index(site)
+    if plan.audit:
+        if counts != agreement.census.counts[place].tolist():
+            raise RefusedError(f"{site} measured other rows than it had counted; refused")
+        return
     left = agreement.census.counts[place]
     # Validation rows were set aside after the held-out rows.
     set_aside = agreement.validation_rows

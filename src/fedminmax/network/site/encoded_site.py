@@ -27,17 +27,26 @@ from fedminmax.core.messages import Order, Sums, all_finite
 from fedminmax.core.models import mixture_with
 from fedminmax.core.one_step import evaluation_losses
 from fedminmax.core.task import Task, check_fit
+from fedminmax.core.text import quoted
 from fedminmax.core.validation import LossSums, sum_losses
 from fedminmax.core.workspace import Workspace, choose_rows_per_chunk, model_with
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import EncodedQuantity, Encoding, Scale
+from fedminmax.data.tables.given_predictions import checked_predictions
 from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.sources import ListedRows, write_held_out
 from fedminmax.methods.look_ahead import FedAvgFast
 from fedminmax.methods.method import AnyMethod, SiteData, lets_sites_keep
-from fedminmax.metrics.code_sums import code_sums
+from fedminmax.metrics.code_sums import code_sums, no_code_sums
 from fedminmax.metrics.row_scores import stacked
-from fedminmax.metrics.sums import ScoreSums, metric_names, score_rows, sum_scores
+from fedminmax.metrics.sums import (
+    ScoreSums,
+    metric_names,
+    score_predictions,
+    score_rows,
+    sum_by_group,
+    sum_scores,
+)
 from fedminmax.network.secure.layouts import measured_shape, mechanism_of_plan
 from fedminmax.network.site.policy import SiteRows
 from fedminmax.network.wire.codec import RefusedError
@@ -62,7 +71,8 @@ FILE_NAME = re.compile(r"round-(\d+)\.safetensors")
 class EncodedSite:
     """Encoded training rows as a site, held-out rows, validation rows, buffers, theta^0.
 
-    ``merged`` is the number of each held-out row's merged group; -1 if it is in none.
+    ``merged`` is the number of each held-out row's merged group; -1 if it is in none. ``audited``
+    are sums of the scores of predictions that the table has.
     """
 
     plan: NetworkPlan
@@ -75,6 +85,7 @@ class EncodedSite:
     validation: Examples
     workspace: Workspace
     start: Tensor
+    audited: ScoreSums | None = None
 
     def sums_along(self, directions: Tensor) -> Tensor:
         """Return each group's sum of x (x . v), with its own direction v [groups, x + 1]."""
@@ -117,6 +128,8 @@ class EncodedSite:
     def measure(self, runs: list[Tensor]) -> SumsOfModels:
         """Return sums of all runs' models, and how they fit the training rows of each group."""
         shape = measured_shape(self.plan, self.encoding, len(runs))
+        if self.audited is not None:
+            return SumsOfModels(self.audited, no_code_sums(shape.codes))
         models = [model_with(self.task, members[0]) for members in runs]
         by_code = code_sums(models, self.data.examples, shape.codes)
         return SumsOfModels(self._scores(runs), by_code)
@@ -175,7 +188,23 @@ def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str
         validation=validation,
         workspace=workspace,
         start=start,
+        audited=_audit(plan, rows.train, train.group, encoding) if plan.audit else None,
     )
+
+
+def _audit(plan: NetworkPlan, rows: ParsedRows, group: Tensor, encoding: Encoding) -> ScoreSums:
+    """Return the sums of scores of the predictions that are columns of all rows."""
+    target, quantities = plan.schema.target, rows.features.quantities
+    # Targets as they are: training has them in the model's precision, quantities on another scale.
+    own = replace(encoding, target_scale=Scale(0.0, 1.0) if target.is_quantity else None)
+    scores = []
+    for columns in plan.audit:
+        given = [quantities[column] for column in columns]
+        predicted = given[0] if len(given) == 1 else np.stack(given, axis=1)
+        checked = checked_predictions(predicted, target.classes, target, quoted(columns))
+        scores.append(stacked(score_predictions(checked, torch.tensor(rows.target), own)))
+    table, merged = torch.from_numpy(np.concatenate(scores, axis=1)), merged_numbers(rows, encoding)
+    return sum_by_group(table, group, merged, encoding)
 
 
 def started_at(encoded_site: EncodedSite, start: bytes, sender: str) -> EncodedSite:

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedminmax.config.file_format import check_format
 from fedminmax.config.planned_runs import needs_learning_rate
 from fedminmax.config.read import Source
-from fedminmax.config.schema import Schema
+from fedminmax.config.schema import Kind, Schema
 from fedminmax.core.bounds import POWER_ITERATIONS
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Order
@@ -162,6 +162,7 @@ def _hide_protected(rows: ParsedRows, schema: Schema) -> ParsedRows:
 
 def check_plan(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[str]) -> None:
     """Refuse a plan that this site's policy does not allow, whatever its table has in it."""
+    _check_audit(plan)
     _check_company(plan, settings, roster)
     _check_agreed(plan, settings)
 
@@ -215,7 +216,7 @@ def _check_agreed(plan: NetworkPlan, settings: SiteSettings) -> None:
         raise RefusedError(
             "the plan is not the configuration that this site checked; send it the new one"
         )
-    longest = max(run.rounds for run in plan.runs)
+    longest = max((run.rounds for run in plan.runs), default=0)
     if settings.max_rounds is not None and longest > settings.max_rounds:
         raise RefusedError(
             f"the plan has {counted(longest, 'round')}, this site agreed to at most "
@@ -260,6 +261,17 @@ def _check_company(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[s
             f"the plan's totals may be over {masked.threshold} of the federation's {len(roster)} "
             f"sites, at least {lowest} are needed; give --minimum-sites {lowest}"
         )
+
+
+def _check_audit(plan: NetworkPlan) -> None:
+    """Refuse a plan without runs that measures nothing, or trains or sets rows aside besides."""
+    if bool(plan.runs) == bool(plan.audit):
+        raise RefusedError(f"{SERVER} sent a plan that neither trains nor audits, or does both")
+    columns = [*dict.fromkeys(column for own in plan.audit for column in own)]
+    numbers = [own.column for own in plan.schema.features if own.kind is Kind.NUMERIC]
+    trains = plan.held_out or plan.validation or plan.certify or plan.privacy
+    if plan.audit and (columns != numbers or len(plan.schema.features) > len(columns) or trains):
+        raise RefusedError(f"{SERVER} sent an audit of more than columns of predictions; refused")
 
 
 def _check_columns(plan: NetworkPlan, settings: SiteSettings) -> None:

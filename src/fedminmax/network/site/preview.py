@@ -51,6 +51,9 @@ def list_disclosures(
     config: TableConfig, train: ParsedRows, measured: Sequence[str]
 ) -> Iterator[str]:
     """Say what leaves before, in and after the rounds; ``measured`` groups have held-out rows."""
+    if config.audit:
+        yield from _of_an_audit(config, train)
+        return
     runs = planned_runs(config.method)
     if config.privacy is not None:
         yield from _with_noise(config, runs[0])
@@ -66,6 +69,18 @@ def list_disclosures(
             f"records by group, class and score, in {BINS} steps of the score, and by the scores "
             "of two models (for AUROC)"
         )
+
+
+def _of_an_audit(config: TableConfig, rows: ParsedRows) -> Iterator[str]:
+    """Yield what leaves where predictions are measured; nothing is trained."""
+    yield from _before(config.schema, rows)
+    models = " and of ".join(quoted(own) for own in config.audit)
+    yield (
+        f"once, of the predictions in {models}: by group, the number of rows, the sums of their "
+        "scores (risk, accuracy, error rates), the sums of products of these scores (for "
+        "intervals) and, of two classes, counts of rows by class and prediction, in "
+        f"{BINS} steps, and by the predictions of both models (for AUROC)"
+    )
 
 
 def _with_noise(config: TableConfig, run: PlannedRun) -> Iterator[str]:
@@ -280,7 +295,7 @@ def agree_to(config: TableConfig, settings: SiteSettings, site: str) -> SiteSett
         settings,
         columns=config.schema.columns,
         plan=digest_of(plan),
-        max_rounds=max(run.rounds for run in plan.runs),
+        max_rounds=max((run.rounds for run in plan.runs), default=0),
     )
 
 
@@ -318,7 +333,7 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
         (
             *own.warnings,
             *constant_target_warnings({site: summarise(own.train, schema)}, schema),
-            *leak_warnings([own.train], schema),
+            *(() if config.audit else leak_warnings([own.train], schema)),
             *protected_copy_warnings([own.train], schema),
         ),
         policy.planned_questions(plan),

@@ -91,7 +91,7 @@ class NetworkPlan:
     followed by rounds that prove how much better any model could be. ``packages`` are those of
     methods that are not built in: sites must have the same. With ``secure_aggregation`` sites mask
     what they send, so that the server learns only totals; with ``privacy`` they also clip rows and
-    add noise.
+    add noise. With columns of predictions to ``audit`` there are no runs: all rows are measured.
     """
 
     run: str
@@ -110,6 +110,7 @@ class NetworkPlan:
     packages: tuple[MethodPackage, ...] = ()
     secure_aggregation: SecureAggregation | None = None
     privacy: Privacy | None = None
+    audit: tuple[tuple[str, ...], ...] = ()
 
     @property
     def minimum_sites(self) -> int:
@@ -199,7 +200,7 @@ def plan_of_config(
             patience=config.patience,
             needs_patience=config.method.patience is not None,
         )
-        for own in planned_runs(config.method)
+        for own in ([] if config.audit else planned_runs(config.method))
     )
     methods = dict.fromkeys(own.method for own in runs)
     return NetworkPlan(
@@ -219,6 +220,7 @@ def plan_of_config(
         if config.secure_aggregation
         else None,
         privacy=config.promise,
+        audit=config.audit,
     )
 
 
@@ -317,9 +319,10 @@ def masking_fault(plan: NetworkPlan) -> str | None:
 
 def privacy_fault(plan: NetworkPlan) -> str | None:
     """Return why this plan's privacy guarantee cannot be kept, with any sites; None if it can."""
-    promise, first = plan.privacy, plan.runs[0]
+    promise = plan.privacy
     if promise is None:
         return None
+    first = plan.runs[0]
     card = CARDS[first.method]
     if plan.secure_aggregation is None:
         return (
