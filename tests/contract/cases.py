@@ -44,6 +44,10 @@ ONE_STEP = [
         lambda _: AFL(learning_rate=0.3, adversary_rate=0.4, start=AFLStart.UNIFORM),
     ),
     Case(
+        "AFL-keep_share",
+        lambda _: AFL(learning_rate=0.3, adversary_rate=0.4, keep_share=0.3),
+    ),
+    Case(
         "GroupTERM",
         lambda _: GroupTERM(2.0, learning_rate=0.3),
     ),

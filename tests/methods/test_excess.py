@@ -179,6 +179,7 @@ def noisy_groups(seed: int, *, sizes: tuple[int, ...], features: int) -> list[An
     return [tuple(part[own::2] for part in whole) for own in range(2)]
 
 
+@pytest.mark.slow
 def test_small_groups_of_pure_noise_do_not_look_improvable() -> None:
     """Thirty columns: a model of 40 such records alone fits them perfectly, and is worth nothing.
 

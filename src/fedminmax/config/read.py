@@ -133,6 +133,9 @@ def read_config(path: str | Path) -> TableConfig:
         raise InputError(f"{path}: {error}") from error
 
 
+MAX_HARM = "max_harm"
+
+
 def checked(config: TableConfig) -> TableConfig:
     """Refuse a certificate for models that have none, and what privacy does not cover."""
     method = config.method
@@ -142,6 +145,11 @@ def checked(config: TableConfig) -> TableConfig:
         raise InputError(
             f"frontier: validation = {config.validation:g}; its models are certified, and not "
             "chosen by validation rows: set validation = 0 in [data]"
+        )
+    if MAX_HARM in method.options and method.baseline is None:
+        raise InputError(
+            f"max_harm = {method.options[MAX_HARM]} is measured from the plain model, and there is "
+            'none; set baseline = "fedavg-fast" in [method], or drop max_harm'
         )
     if method.certify or method.finds_frontier:
         model, schema = config.model, config.schema

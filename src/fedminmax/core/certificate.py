@@ -76,7 +76,9 @@ class Certificate:
     of which ``highest_own`` is the highest (see ``methods.shared.own_models``).
 
     If a ``limit`` on the worst risk was given, the model is within it, and no model within it has a
-    mean risk below ``min_mean``; this one has at most ``mean``. Both include the penalty.
+    mean risk below ``min_mean``; this one has at most ``mean``. Both include the penalty. With
+    ``max_harm`` this is said of models that raise no group's risk above the plain model's by more,
+    either. If no model keeps to both as they were given, both are raised by ``harm_raised``.
     """
 
     upper: float
@@ -88,6 +90,8 @@ class Certificate:
     mean: float | None = None
     min_mean: float | None = None
     highest_own: float | None = None
+    max_harm: float | None = None
+    harm_raised: float | None = None
 
     def __post_init__(self) -> None:
         for lower, risk in ((self.lower, self.upper), (self.min_mean, self.mean)):
@@ -128,7 +132,8 @@ class Certificate:
 
     def in_units(self, unit: float) -> "Certificate":
         """Return the certificate for losses multiplied by ``unit``."""
-        names = ("upper", "lower", "penalty", "limit", "mean", "min_mean", "highest_own")
+        risks = ("upper", "lower", "penalty", "limit", "mean", "min_mean")
+        names = (*risks, "highest_own", "max_harm", "harm_raised")
         values = {name: getattr(self, name) for name in names}
         known = {name: value * unit for name, value in values.items() if value is not None}
         return replace(self, **known)

@@ -160,7 +160,7 @@ def could_be_better(results: Results) -> str:
         return (
             f"Hardly. No {what} lowers the highest {of}, by more than {highest}, which the "
             f"tolerance leaves to the others, or within the tolerance the mean by more than {size} "
-            "(certified)."
+            f"(certified).{_nearest_pair(proof)}"
         )
     if own is not None:
         size = upper_text(proof.upper - proof.lower, 2)
@@ -171,6 +171,19 @@ def could_be_better(results: Results) -> str:
         )
     return (
         f"Perhaps. It is certified only that no {what} lowers the {risk} {of}, by more than {size}."
+    )
+
+
+def _nearest_pair(proof: Certificate) -> str:
+    """Say which limits the model keeps to if no model keeps to those that were given."""
+    if not proof.harm_raised or proof.limit is None or proof.max_harm is None:
+        return ""
+    own = proof.highest_own or 0.0
+    tolerance = (proof.limit + own) / (proof.lower + own) - 1.0
+    return (
+        " No model keeps to the tolerance and max_harm together. The nearest pair, to which this "
+        f"one keeps, is tolerance = {upper_text(tolerance, 3)} and max_harm = "
+        f"{upper_text(proof.max_harm, 3)}."
     )
 
 
@@ -205,9 +218,18 @@ def _mean_within_limit(proof: Certificate) -> str:
     if proof.limit is None or proof.mean is None or proof.min_mean is None:
         return ""
     least, ours = bounds_text(proof.min_mean, proof.mean)
+    harm, instead = "", ""
+    if proof.max_harm is not None:
+        most = lower_text(proof.max_harm, LIMIT_DIGITS)
+        harm = f" and no group more than {most} above the plain model"
+    if proof.harm_raised:
+        instead = (
+            ". No model is within both the tolerance and max_harm as they were given: both limits "
+            f"are {upper_text(proof.harm_raised, 3)} higher, which is the nearest pair"
+        )
     return (
-        f", as allowed; no model with at most {lower_text(proof.limit, LIMIT_DIGITS)} has a mean, "
-        f"penalty included, below {least}, and this one has at most {ours}"
+        f", as allowed; no model with at most {lower_text(proof.limit, LIMIT_DIGITS)}{harm} has a "
+        f"mean, penalty included, below {least}, and this one has at most {ours}{instead}"
     )
 
 

@@ -8,6 +8,9 @@ Papadaki et al. 2021 compare with: full-batch gradients, both players at once, a
 | lambda^t    | state.weights, order.weights |
 | eta_lambda  | adversary_rate             |
 
+With ``keep_share`` k, lambda_k >= k n_k / n: the objective is then k times the mean risk plus the
+rest times the worst site's (see ``simplex.FixedShares``). The paper has k = 0.
+
 With c sites per group, one ascent step moves a group's weight c times as far as FedMinMax's;
 ``scale_adversary_rate`` divides the rate by sites / groups, for the same fixed point at
 FedMinMax's speed.
@@ -36,11 +39,25 @@ from fedminmax.core.local_epochs import shuffled_batches
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.randomness import Purpose, numpy_stream
-from fedminmax.core.solvers.simplex import ascend_on_simplex
+from fedminmax.core.solvers.simplex import FixedShares, ascend_on_simplex
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import ADVERSARY, SAFE_RATE, START, MethodCard, Over, Pace, Weights
+from fedminmax.methods.card import (
+    ADVERSARY,
+    KEEP,
+    SAFE_RATE,
+    START,
+    MethodCard,
+    Over,
+    Pace,
+    Weights,
+)
 from fedminmax.methods.method import RowWeights, SiteData, rate_of
-from fedminmax.methods.shared.checks import check_not_negative, check_rate, check_whole
+from fedminmax.methods.shared.checks import (
+    check_keep_share,
+    check_not_negative,
+    check_rate,
+    check_whole,
+)
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     OwnLoss,
@@ -61,7 +78,10 @@ class AFLStart(Enum):
 
 @dataclass(frozen=True, eq=False)
 class AFLState:
-    """theta^t, lambda^t and its running sum, the rate after scaling, the sites' shares p."""
+    """theta^t, lambda^t and its running sum, the rate after scaling, the sites' shares p.
+
+    ``kept`` is what each site's weight is at least.
+    """
 
     parameters: Tensor
     weights: Tensor
@@ -69,6 +89,7 @@ class AFLState:
     rounds: int
     rate: float
     row_shares: Tensor
+    kept: Tensor
 
     @property
     def average_weights(self) -> Tensor:
@@ -78,7 +99,9 @@ class AFLState:
     def moved(self, parameters: Tensor, weights: Tensor) -> "AFLState":
         """Return the state after a round that ends with this model and this lambda."""
         weight_sum, rounds = self.weight_sum + weights, self.rounds + 1
-        return AFLState(parameters, weights, weight_sum, rounds, self.rate, self.row_shares)
+        return replace(
+            self, parameters=parameters, weights=weights, weight_sum=weight_sum, rounds=rounds
+        )
 
 
 @MethodCard(
@@ -89,7 +112,11 @@ class AFLState:
     pace=Pace.ONE_STEP,
     minimax=True,
     weights=Weights.SITES,
-    sources=SAFE_RATE | ADVERSARY | START | {"scale_adversary_rate": "ours: off, as in the paper"},
+    sources=SAFE_RATE
+    | ADVERSARY
+    | START
+    | KEEP
+    | {"scale_adversary_rate": "ours: off, as in the paper"},
 )
 @dataclass(frozen=True)
 class AFL:
@@ -100,6 +127,7 @@ class AFL:
     _: KW_ONLY
     start: AFLStart = AFLStart.ROWS
     scale_adversary_rate: bool = False
+    keep_share: float = 0.0
     name: str = "AFL"
     output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
@@ -107,6 +135,7 @@ class AFL:
     def __post_init__(self) -> None:
         check_rate(self.name, self.learning_rate)
         check_not_negative(self.name, adversary_rate=self.adversary_rate)
+        check_keep_share(self.name, self.keep_share)
 
     def init(self, parameters: Tensor, census: Census) -> AFLState:
         """lambda^0 over the sites with rows; an empty site never gets weight."""
@@ -118,7 +147,10 @@ class AFL:
         if self.scale_adversary_rate:
             rate *= census.groups / int(occupied.sum())
         shares = census.site_shares
-        return AFLState(parameters, weights, torch.zeros_like(weights), 0, rate, shares)
+        fixed = FixedShares(shares, occupied, self.keep_share)
+        if self.start is AFLStart.UNIFORM:
+            weights = fixed.inside(weights)
+        return AFLState(parameters, weights, torch.zeros_like(weights), 0, rate, shares, fixed.kept)
 
     def order(self, state: AFLState, key: RoundKey) -> Order:
         """Broadcast theta^{t-1} and lambda^{t-1}; a site uses only its own entry."""
@@ -133,7 +165,11 @@ class AFL:
     def update(self, state: AFLState, total: Sums) -> AFLState:
         """Descend in theta, ascend in lambda; a site that did not answer keeps its weight."""
         weights = ascend_on_simplex(
-            state.weights, total.site_risks, total.site_count > 0, rate=state.rate
+            state.weights,
+            total.site_risks,
+            total.site_count > 0,
+            rate=state.rate,
+            kept=state.kept,
         )
         return state.moved(descend(state.parameters, total), weights)
 
@@ -156,6 +192,7 @@ class GradientEstimator(Enum):
     sources=SAFE_RATE
     | ADVERSARY
     | START
+    | KEEP
     | {
         "estimator": "the paper's first",
         "draws": "the paper",
@@ -178,6 +215,7 @@ class StochasticAFL:
     batch_size: int | None = 1
     chi_squared: float = 0.0
     start: AFLStart = AFLStart.ROWS
+    keep_share: float = 0.0
     name: str = "Stochastic-AFL"
     output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
@@ -187,13 +225,14 @@ class StochasticAFL:
         check_not_negative(
             self.name, adversary_rate=self.adversary_rate, chi_squared=self.chi_squared
         )
+        check_keep_share(self.name, self.keep_share)
         check_whole(self.name, minimum=1, draws=self.draws)
         if self.batch_size is not None:
             check_whole(self.name, minimum=1, batch_size=self.batch_size)
 
     def init(self, parameters: Tensor, census: Census) -> AFLState:
         """lambda^0 as in AFL."""
-        afl = AFL(adversary_rate=self.adversary_rate, start=self.start)
+        afl = AFL(adversary_rate=self.adversary_rate, start=self.start, keep_share=self.keep_share)
         return afl.init(parameters, census)
 
     def order(self, state: AFLState, key: RoundKey) -> Order:
@@ -263,5 +302,6 @@ class StochasticAFL:
             sites / self.draws * total.site_risks - 2.0 * self.chi_squared * excess,
             total.site_count > 0,
             rate=self.adversary_rate,
+            kept=state.kept,
         )
         return state.moved(descend(state.parameters, total), weights)

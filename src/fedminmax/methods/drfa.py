@@ -29,10 +29,10 @@ from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
-from fedminmax.methods.card import RATE, SNAPSHOTS, START, MethodCard, Over, Pace, Weights
+from fedminmax.methods.card import KEEP, RATE, SNAPSHOTS, START, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared import sampling
-from fedminmax.methods.shared.checks import check_not_negative, check_whole
+from fedminmax.methods.shared.checks import check_keep_share, check_not_negative, check_whole
 from fedminmax.methods.shared.expected_reply import ExpectedReply, OwnLoss, Sender, batch_sizes
 from fedminmax.methods.shared.replies import local_stream, sums_before_training
 
@@ -50,7 +50,8 @@ class Draws:
 class DRFAState:
     """The model, lambda^s and its running sum, which sites have rows, and the snapshot.
 
-    The snapshot has one row while the second request is pending, else none.
+    ``kept`` is what each site's weight is at least. The snapshot has one row while the second
+    request is pending, else none.
     """
 
     parameters: Tensor
@@ -59,6 +60,7 @@ class DRFAState:
     weight_sum: Tensor
     rounds: int
     occupied: Tensor
+    kept: Tensor
     snapshot: Tensor
 
     @property
@@ -79,6 +81,7 @@ class DRFAState:
     sources=RATE
     | START
     | SNAPSHOTS
+    | KEEP
     | {"sites_drawn": "ours: all, weighted by lambda; a number draws as in the paper"},
     requests=2,
 )
@@ -93,6 +96,7 @@ class DRFA:
     batch_size: int | None = 50
     sites_drawn: int | None = None
     start: AFLStart = AFLStart.ROWS
+    keep_share: float = 0.0
     name: str = "DRFA"
     output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
@@ -100,6 +104,7 @@ class DRFA:
     def __post_init__(self) -> None:
         self._plan.check(self.name)
         check_not_negative(self.name, adversary_rate=self.adversary_rate)
+        check_keep_share(self.name, self.keep_share)
         if self.sites_drawn is not None:
             check_whole(self.name, minimum=1, sites_drawn=self.sites_drawn)
 
@@ -109,13 +114,15 @@ class DRFA:
 
     def init(self, parameters: Tensor, census: Census) -> DRFAState:
         """lambda^0 as in AFL."""
-        weights = AFL(start=self.start).init(parameters, census).weights
+        afl = AFL(start=self.start, keep_share=self.keep_share).init(parameters, census)
+        weights = afl.weights
         return DRFAState(
             parameters,
             weights,
             weight_sum=torch.zeros_like(weights),
             rounds=0,
             occupied=census.site_counts > 0,
+            kept=afl.kept,
             snapshot=sampling.no_snapshot(parameters),
         )
 
@@ -180,6 +187,7 @@ class DRFA:
             sites / (self.sites_drawn or sites) * total.site_risks,
             total.site_count > 0,
             rate=self.steps * self.adversary_rate,
+            kept=state.kept,
         )
         return replace(
             state,

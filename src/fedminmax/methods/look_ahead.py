@@ -53,6 +53,7 @@ from fedminmax.methods.shared.replies import RiskSums, shares_within_floor
 FRONTIER = {
     "frontier": "ours: more models, in up to 15 more rounds",
     "objective": "Papadaki et al. 2021; excess: Agarwal and Zhang 2022",
+    "max_harm": "ours: no limit",
 }
 
 
@@ -92,6 +93,8 @@ class FedMinMaxFast(LookAhead):
             model reaches (Agarwal, Zhang: Minimax regret optimization for robust machine learning
             under distribution shift, COLT 2022; see ``excess_server``). ``tolerance`` is then a
             share of the highest excess plus the highest of these own risks.
+        max_harm: no group's training risk may be above the plain model's by more than this, besides
+            the tolerance (penalties included). None is no limit.
     """
 
     min_weight: float = 0.0
@@ -100,6 +103,7 @@ class FedMinMaxFast(LookAhead):
     frontier: bool = False
     tolerance: float = 0.0
     objective: Objective = Objective.RISK
+    max_harm: float | None = None
     name: str = "FedMinMaxFast"
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
     over: ClassVar[Over] = Over.GROUPS
@@ -110,9 +114,12 @@ class FedMinMaxFast(LookAhead):
         game = self.start(parameters, census, census, weights)
         if self.frontier:
             game = start_frontier(game, census.linear, self.keep_share, self.min_weight)
-        if self.objective is Objective.RISK:
+        is_excess = self.objective is Objective.EXCESS
+        if not is_excess and self.max_harm is None:
             return game
-        return start_excess(game, self.keep_share, self.min_weight)
+        return start_excess(
+            game, self.keep_share, self.min_weight, max_harm=self.max_harm, is_excess=is_excess
+        )
 
     row_sums = LookAhead.sums_of_rows
 

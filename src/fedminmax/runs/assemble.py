@@ -23,6 +23,7 @@ from fedminmax.core.files import write_json, write_text
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
 from fedminmax.core.solvers.simplex import FixedShares
+from fedminmax.core.text import percent
 from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, ValidationRisk
 from fedminmax.data.tables.census import FORMAT, CensusFile
 from fedminmax.data.tables.encode import blank_row
@@ -31,8 +32,10 @@ from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
 from fedminmax.findings import records
 from fedminmax.findings.card import render_card
 from fedminmax.findings.verdict import judge
+from fedminmax.methods.defaults import KEEP_SHARE_FOR_NETWORKS
 from fedminmax.methods.shared.excess_server import OwnRisks
 from fedminmax.methods.shared.frontier_server import FoundPoints, ProvedBoundary
+from fedminmax.methods.shared.look_ahead import LookAhead
 from fedminmax.metrics.sums import (
     ScoreSums,
     by_group,
@@ -173,7 +176,7 @@ def assemble(
             if config.privacy
             else run.table_run.judge(run.rounds, census, saved.iterate, run.validation),
             test=measured(test, saved.encoding, saved.groups, saved.small_group_numbers, number),
-            notes=run.notes,
+            notes=(*run.notes, *_notes_on_tolerance(run, config, census)),
             warnings=run.warnings,
             cost=_cost(run, config, census, masked=secure_aggregation is not None),
             **present,
@@ -241,6 +244,27 @@ def _boundary(run: FinishedRun, census: CensusFile) -> records.BoundaryOfRun | N
         included = torch.tensor([group not in census.small_groups for group in census.groups])
         worst = float(FixedShares(shares, included).mix(risks).max()) + own.penalty
     return records.BoundaryOfRun(mean=own.mean, worst=worst, lines=own.lines)
+
+
+def _notes_on_tolerance(
+    run: FinishedRun, config: TableConfig, census: CensusFile
+) -> tuple[str, ...]:
+    """Say where a tolerance has no second phase, for want of second derivatives."""
+    method = run.table_run.method
+    tolerance = getattr(method, "tolerance", 0.0)
+    if not tolerance or not isinstance(method, LookAhead):
+        return ()
+    linear = linear_structure_of(task_of_tables(config.model, run.saved.encoding))
+    groups, sites = len(census.groups), len(census.train)
+    if config.privacy is None and method.with_curvature(linear, groups=groups, sites=sites):
+        return ()
+    reason = "a privacy guarantee allows none" if config.privacy else "the model is too wide"
+    kept = percent(KEEP_SHARE_FOR_NETWORKS)
+    text = (
+        f"tolerance = {tolerance:g} has no effect: it needs second derivatives, and {reason}; "
+        f"instead every group kept {kept} of its share as weight (keep_share)"
+    )
+    return (text,)
 
 
 def _reach(rounds: Sequence[RoundRecord], census: CensusFile) -> records.ReachOfRun | None:

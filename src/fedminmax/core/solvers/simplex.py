@@ -287,6 +287,18 @@ class FixedShares:
         """The weight that each player has in any case."""
         return torch.where(self.included, self.keep_share * self.shares, self.shares)
 
+    def inside(self, weights: Tensor) -> Tensor:
+        """Return the nearest weights of which every player has what it keeps (Euclidean distance).
+
+        >>> shares = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
+        >>> all_may = torch.tensor([True, True, True])
+        >>> FixedShares(shares, all_may, 0.5).inside(torch.tensor([1.0, 0.0, 0.0])).tolist()
+        [0.75, 0.125, 0.125]
+        """
+        found, kept, may = weights.to(torch.float64), self.kept, self.included
+        raised = project_on_simplex((found - kept)[may], total=self.free)
+        return kept.masked_scatter(may, kept[may] + raised)
+
     @property
     def free(self) -> float:
         """The weight that the adversary may distribute."""

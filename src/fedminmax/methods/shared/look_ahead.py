@@ -85,6 +85,9 @@ class LookAhead:
         check_not_negative(self.name, optimality_gap=self.optimality_gap)
         check_positive(self.name, learning_rate=self.learning_rate)
         check_share(self.name, **{"1 - momentum": 1.0 - self.momentum})
+        max_harm = getattr(self, "max_harm", None)
+        if max_harm is not None:
+            check_not_negative(self.name, max_harm=max_harm)
         check_trade(self.name, *(getattr(self, name, 0.0) for name in ("keep_share", "tolerance")))
 
     @property

@@ -62,14 +62,20 @@ def merit_of(state: SecondOrderState, mean: float, worst: float, keep_share: flo
     return mean + rate * max(0.0, worst - state.allowed.limit)
 
 
-def begun(state: SecondOrderState, risks: Tensor, min_weight: float) -> SecondOrderState:
-    """Begin the second phase; ``risks`` are those of the selected model."""
+def begun(
+    state: SecondOrderState, risks: Tensor, min_weight: float, limit: float | None = None
+) -> SecondOrderState:
+    """Begin the second phase; ``risks`` are those of the selected model.
+
+    The limit is that of the tolerance, unless one is given.
+    """
     tolerance, left = state.allowed.tolerance, state.remaining or 0.0
     least, model = max((1.0 - left) * state.answer, state.lower), state.selected[0]
     error = state.error_at(state.structure.to_free(model)).value if state.proves else 0.0
     worst = worst_risk(state, risks, min_weight) + error
     # Masked sums of few rows can be so rough that the model itself is not proved to be within it.
-    limit, margin = max((1.0 + tolerance) * least, worst), MARGIN * tolerance * least
+    allowed = (1.0 + tolerance) * least if limit is None else limit
+    limit, margin = max(allowed, worst), MARGIN * tolerance * least
     target = limit - margin - 2.0 * error
     near = Allowed(model, tolerance, limit, target, margin, keep_share=FIRST_KEEP_SHARE)
     state = replace(state, allowed=near, left=math.inf)

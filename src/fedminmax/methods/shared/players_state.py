@@ -75,7 +75,7 @@ def server_of(state: object) -> object:
 
 def own_risks_of(state: object) -> OwnRisks | None:
     """Return what the groups' own best models reach, once that is known."""
-    if isinstance(state, ExcessState) and not state.is_preparing:
+    if isinstance(state, ExcessState) and state.is_excess and not state.is_preparing:
         return OwnRisks(tuple(state.plain_risks.tolist()), tuple(state.own_risks.tolist()))
     return None
 

@@ -379,6 +379,14 @@ def _second_phase(state: SecondOrderState, min_weight: float) -> SecondOrderStat
     left = state.remaining
     if left is None or left > NEAR * state.allowed.tolerance:
         return state
+    return within_limit(state, state.allowed.tolerance, None, min_weight)
+
+
+def within_limit(
+    state: SecondOrderState, tolerance: float, limit: float | None, min_weight: float
+) -> SecondOrderState:
+    """Begin the second phase with this limit; None is that of the tolerance."""
+    state = replace(state, allowed=replace(state.allowed, tolerance=tolerance))
     best, point = (state.structure.to_free(own) for own in (state.best, state.selected[0]))
     risks = quadratics(state).moved(point - best).values
-    return _look_ahead(begun(state, risks, min_weight), MIN_SHARE, min_weight)
+    return _look_ahead(begun(state, risks, min_weight, limit), MIN_SHARE, min_weight)

@@ -10,6 +10,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStart, LinearStructure
 from fedminmax.core.messages import Census
 from fedminmax.core.one_step import linear_rows_per_chunk
+from fedminmax.methods.defaults import KEEP_SHARE_FOR_NETWORKS
 from fedminmax.methods.shared.excess_server import ExcessState, after_excess_round
 from fedminmax.methods.shared.first_order_server import after_first_order_round, start_first_order
 from fedminmax.methods.shared.frontier_server import FrontierState, after_frontier_round
@@ -43,7 +44,8 @@ def start_server(
         linear: the layout of a linear model whose second derivatives are used; None otherwise.
         linear_start: the linear model that a network starts from; None if it does not.
         keep_share: the part of its share that every player keeps as weight.
-        tolerance: by how much of its minimum the worst risk may be above it; it needs ``linear``.
+        tolerance: by how much of its minimum the worst risk may be above it; it needs ``linear``,
+            and without it every player keeps as much as in a network.
         rate: the rate of a network's first step.
     """
     if tolerance and census.linear is None:
@@ -52,6 +54,9 @@ def start_server(
             "can be found; give keep_share instead, such as 0.5, and tolerance = 0"
         )
     counts, included = players.counts.sum(dim=0), players.included
+    if tolerance and linear is None:
+        # Without second derivatives there is no second phase: the same trade as a network's.
+        keep_share = KEEP_SHARE_FOR_NETWORKS
     if census.noise is not None:
         return start_noisy(parameters, players, census.noise, weights, keep_share)
 

@@ -1,0 +1,102 @@
+"""What every site keeps of its share as weight: the optimum is that of the penalised objective."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import nn
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.losses import cross_entropy_loss
+from fedminmax.core.solvers.simplex import FixedShares
+from fedminmax.methods.afl import AFL, AFLStart, StochasticAFL
+from fedminmax.methods.drfa import DRFA
+from fedminmax.methods.look_ahead import AFLFast
+from fedminmax.training.simulation import Simulation
+from fedminmax.training.train import fit
+
+KEPT, RIDGE = 0.3, 1e-3
+METHODS = [
+    AFL(0.5, 0.2, keep_share=KEPT),
+    AFL(0.5, 0.2, keep_share=KEPT, start=AFLStart.UNIFORM),
+    pytest.param(
+        StochasticAFL(0.5, 0.2, keep_share=KEPT, batch_size=None, draws=40), marks=pytest.mark.slow
+    ),
+    DRFA(0.5, 0.2, keep_share=KEPT, steps=1, batch_size=None),
+]
+
+
+def sites() -> list[Any]:
+    """Three sites with patterns of their own, of very different sizes."""
+    rng = np.random.default_rng(5)
+    found = []
+    for number, rows in enumerate((120, 40, 20)):
+        x = rng.normal(size=(rows, 2))
+        score = x @ (rng.normal(size=2) + number) + (0.5 + number) * rng.normal(size=rows)
+        y = (score > 0).astype(np.int64)
+        found.append((torch.from_numpy(x), torch.from_numpy(y), torch.zeros(rows).long()))
+    return found
+
+
+def objective(model: nn.Module) -> float:
+    with torch.no_grad():
+        losses = [cross_entropy_loss(model(x), y) for x, y, _ in sites()]
+        penalty = 0.5 * RIDGE * sum(float(own.square().sum()) for own in model.parameters())
+    highest = max(float(own.mean()) for own in losses)
+    return (1.0 - KEPT) * highest + KEPT * float(torch.cat(losses).mean()) + penalty
+
+
+def start() -> nn.Module:
+    model = nn.Linear(2, 2, dtype=torch.float64)
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    return model
+
+
+def lowest() -> float:
+    """The penalised objective over its epigraph is what AFLFast certifies; its proof is enough."""
+    done = fit(
+        Simulation(start(), cross_entropy_loss, sites(), ridge=RIDGE),
+        AFLFast(keep_share=KEPT, optimality_gap=1e-6),
+        rounds=60,
+    )
+    proof = done.certificate
+    assert proof is not None
+    assert proof.gap < 1e-4
+    return proof.lower
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_its_optimum_is_that_of_the_penalised_objective(method: Any) -> None:
+    done = fit(Simulation(start(), cross_entropy_loss, sites(), ridge=RIDGE), method, rounds=500)
+    least = lowest()
+    assert least * (1 - 1e-4) <= objective(done.model()) <= 1.003 * least
+    shares = np.array([120, 40, 20]) / 180
+    assert (done.weights.numpy() >= KEPT * shares - 1e-12).all()
+    assert float(done.weights.sum()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_projection_is_the_nearest_point(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shares, given = rng.dirichlet(np.ones(5)), rng.normal(size=5)
+    fixed = FixedShares(torch.from_numpy(shares), torch.ones(5, dtype=torch.bool), KEPT)
+    found = fixed.inside(torch.from_numpy(given)).numpy()
+    right = minimize(
+        lambda x: float((x - given) @ (x - given)),
+        shares,
+        jac=lambda x: 2.0 * (x - given),
+        bounds=[(KEPT * share, 1.0) for share in shares],
+        constraints=[{"type": "eq", "fun": lambda x: x.sum() - 1.0}],
+        method="SLSQP",
+        options={"ftol": 1e-15},
+    ).x
+    np.testing.assert_allclose(found, right, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [AFL, StochasticAFL, DRFA])
+def test_a_part_of_all_is_refused(make: Any) -> None:
+    with pytest.raises(InputError, match="keep_share = 1"):
+        make(keep_share=1.0)
