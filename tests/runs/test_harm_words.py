@@ -58,7 +58,7 @@ def test_limits_that_no_model_keeps_to_are_replaced_by_the_nearest_pair(tmp_path
 
 
 def test_without_a_plain_model_there_is_nothing_to_measure_harm_from(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="max_harm = 0.01 is measured from the plain model"):
+    with pytest.raises(InputError, match=r"max_harm = 0\.01 is measured from the plain model"):
         trained(tmp_path, 'max_harm = 0.01\nbaseline = "none"\n')
 
 
