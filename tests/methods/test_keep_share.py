@@ -84,7 +84,7 @@ def test_the_projection_is_the_nearest_point(seed: int) -> None:
     fixed = FixedShares(torch.from_numpy(shares), torch.ones(5, dtype=torch.bool), KEPT)
     found = fixed.inside(torch.from_numpy(given)).numpy()
     # The nearest point of {x >= kept, sum x = 1} is max(kept, given - shift) for one shift.
-    low, high = given.min() - 2.0, given.max() + 2.0
+    low, high, right = given.min() - 2.0, given.max() + 2.0, shares
     for _ in range(200):
         shift = 0.5 * (low + high)
         right = np.maximum(KEPT * shares, given - shift)
