@@ -8,7 +8,7 @@ prove how low the worst group's risk can be (see ``core.certificate``).
 
 from collections.abc import Container
 
-from fedminmax.methods.card import Pace
+from fedminmax.methods.card import KEEP_SHARE_FOR_NETWORKS, Pace
 
 DEFAULT_METHOD = "fedminmax-fast"
 # Maximum rounds of a run; methods that look ahead stop earlier if nothing is left to gain.
@@ -18,11 +18,6 @@ PRIVATE_ROUNDS = {Pace.LOOK_AHEAD: 20, Pace.ONE_STEP: 300, Pace.LOCAL_EPOCHS: 20
 # Rounds in a row without improvement on validation rows. Networks overfit within some ten rounds of
 # these methods, so the best round is long past by then.
 PATIENCE = 30
-# How much of its share of the records every group keeps as weight. A network can fit any group that
-# it is trained for alone: with weight on one or two groups it gets worse for all others, and on
-# test records for those, too. (28 splits of twelve tables: better than 0 for the worst group in 19,
-# in the mean in 27.)
-KEEP_SHARE_FOR_NETWORKS = 0.5
 # By how much of the lowest possible risk the worst group's may be above it, so that the mean is
 # lower. Exact minimax (0) is no better for the worst group on test records, and worse for everybody
 # else; a quarter of the worst risk's standard error is about as good and needs one sum more

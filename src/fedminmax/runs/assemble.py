@@ -32,7 +32,7 @@ from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
 from fedminmax.findings import records
 from fedminmax.findings.card import render_card
 from fedminmax.findings.verdict import judge
-from fedminmax.methods.defaults import KEEP_SHARE_FOR_NETWORKS
+from fedminmax.methods.card import KEEP_SHARE_FOR_NETWORKS
 from fedminmax.methods.shared.excess_server import OwnRisks
 from fedminmax.methods.shared.frontier_server import FoundPoints, ProvedBoundary
 from fedminmax.methods.shared.look_ahead import LookAhead

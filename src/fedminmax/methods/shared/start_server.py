@@ -10,7 +10,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStart, LinearStructure
 from fedminmax.core.messages import Census
 from fedminmax.core.one_step import linear_rows_per_chunk
-from fedminmax.methods.defaults import KEEP_SHARE_FOR_NETWORKS
+from fedminmax.methods.card import KEEP_SHARE_FOR_NETWORKS
 from fedminmax.methods.shared.excess_server import ExcessState, after_excess_round
 from fedminmax.methods.shared.first_order_server import after_first_order_round, start_first_order
 from fedminmax.methods.shared.frontier_server import FrontierState, after_frontier_round
