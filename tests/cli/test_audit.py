@@ -1,6 +1,7 @@
 """`fedminmax audit`: models from elsewhere are measured as fairlearn, scikit-learn and we do it."""
 
 import json
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from skl2onnx import to_onnx
 from skl2onnx.common.data_types import FloatTensorType
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
+from sklearn.tree import DecisionTreeClassifier
 
 from fedminmax.metrics.intervals import MIN_ROWS
 from tests.cli.command import complaint, fedminmax
@@ -224,6 +226,10 @@ def constant_output(folder: Path, name: str, width: int, value: float) -> str:
         ((*FILES, *ILL, "--predictions", "nowhere"), "'nowhere'"),
         (("three.onnx", *FILES, *ILL, *COLUMNS), "3 outputs"),
         (("half.onnx", *FILES, *ILL, *COLUMNS), "add up to 0.6"),
+        (("nan.onnx", *FILES, *ILL, *COLUMNS), "predicts no number for record 1 (90 such records)"),
+        (("above.onnx", *FILES, *ILL, *COLUMNS), "from 1.5 to 1.5, which are no probabilities"),
+        (("gaps.csv", *ILL, "--predictions", "score"), "predicts no number for record 1"),
+        (("tree.skops", *FILES, *ILL), "does not trust"),
         (("model.onnx", *ILL, *COLUMNS), "files with records"),
     ],
 )
@@ -232,9 +238,30 @@ def test_a_model_that_cannot_be_measured_is_refused_in_one_line(
 ) -> None:
     constant_output(hospitals, "three.onnx", 3, 1.0 / 3.0)
     constant_output(hospitals, "half.onnx", 2, 0.3)
+    constant_output(hospitals, "nan.onnx", 2, math.nan)
+    constant_output(hospitals, "above.onnx", 1, 1.5)
+    north = pl.read_csv(hospitals / "north.csv")
+    north.with_columns(score=pl.col("score").shift(1)).write_csv(hospitals / "gaps.csv")
+    tree = DecisionTreeClassifier(max_depth=2)
+    tree.fit(north.select("age", "dose").to_numpy(), north["ill"].to_numpy())
+    skops.io.dump(tree, hospitals / "tree.skops")
     line = complaint("audit", *words, "--out", str(tmp_path / "run"), cwd=hospitals)
     assert expected in line
     assert not (tmp_path / "run").exists()
+
+
+def test_predictions_that_are_written_are_those_that_are_measured(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    scored = tmp_path / "scored"
+    words = ("model.skops", *FILES, *ILL, "--against", "half")
+    first = audited(hospitals, str(tmp_path / "one"), *words, "--write-predictions", str(scored))
+    files = tuple(str(scored / file) for file in FILES)
+    words = (*files, *ILL, "--predictions", "prediction", "--against", "prediction_against")
+    second = audited(hospitals, str(tmp_path / "two"), *words)
+    for part in ("risk", "auroc", "accuracy"):
+        assert values(first["results"], part) == pytest.approx(values(second["results"], part))
+        assert values(first["against"], part) == pytest.approx(values(second["against"], part))
 
 
 def test_a_folder_with_files_is_not_overwritten(hospitals: Path, tmp_path: Path) -> None:

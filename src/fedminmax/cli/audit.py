@@ -78,6 +78,13 @@ def add_to(commands: Commands) -> None:
         help="of two classes, the one that rates are about: missed, false alarms (the second)",
     )
     add("--out", type=Path, default=DEFAULT_FOLDER, metavar="RUN", help=f"({DEFAULT_FOLDER})")
+    add(
+        "--write-predictions",
+        type=Path,
+        metavar="FOLDER",
+        help="also write each file there with its predictions as columns, for [audit] of a "
+        "configuration between sites",
+    )
     add("--json", action="store_true", help="print only machine-readable results on stdout")
     add_format_options(parser, "as found in the files")
 
@@ -93,6 +100,9 @@ def audit(options: argparse.Namespace) -> None:
     check_parents(out, "--out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} already exists; give another folder with --out")
+    scored = options.write_predictions
+    if scored is not None and scored.exists():
+        raise InputError(f"{scored} already exists; give another with --write-predictions")
     models, files = models_and_files(options)
     for file in files:
         check_path(file)
@@ -106,6 +116,7 @@ def audit(options: argparse.Namespace) -> None:
         options.groups,
         site_column=options.site_column,
         choices=choices,
+        scored_folder=scored,
     )
     write_audit(out, found)
     if options.json:

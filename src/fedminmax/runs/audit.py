@@ -17,7 +17,7 @@ from torch import Tensor
 from fedminmax.config.messages import toml_string
 from fedminmax.config.schema import PROPOSED_MISSING_VALUES, MissingGroup, Schema
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_json, write_text
+from fedminmax.core.files import atomic_write, write_json, write_text
 from fedminmax.data.tables.census import FORMAT, CensusFile
 from fedminmax.data.tables.encoding import Encoding, Scale
 from fedminmax.data.tables.groups import GroupKey, sort_groups
@@ -87,6 +87,7 @@ def audit_files(
     *,
     site_column: str | None = None,
     choices: InitChoices | None = None,
+    scored_folder: Path | None = None,
 ) -> Audit:
     """Measure one model, or a model against a second one, on all records of these files.
 
@@ -97,6 +98,7 @@ def audit_files(
         groups: sensitive attributes; several are crossed.
         site_column: of one file, the column that names the site.
         choices: what `fedminmax init` would be told: the task, the positive class, the format.
+        scored_folder: where each file is also written with its predictions, if anywhere.
     """
     started = time.monotonic()
     for model in models:
@@ -137,6 +139,8 @@ def audit_files(
             site, table, site_column, schema, score_table(models, table, parsed[site], encoding)
         )
     ]
+    if scored_folder is not None:
+        _write_scored(models, tables, schema, scored_folder)
     census = _census(scored, encoding)
     total = sum_sites(scored, encoding)
     seconds = time.monotonic() - started
@@ -145,6 +149,26 @@ def audit_files(
         [(own.name, own.kind) for own in models], total, encoding, seconds, by_site
     )
     return Audit(results, census, schema=schema)
+
+
+def _write_scored(
+    models: Sequence[GivenModel], tables: Mapping[str, FileTable], schema: Schema, folder: Path
+) -> None:
+    """Write each table with columns of predictions, which [audit] of a configuration can name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for site, table in tables.items():
+        frame = table.frame
+        for name, model in zip(("prediction", "prediction_against"), models, strict=False):
+            predicted = model.predict(table, schema)
+            classes = schema.target.classes
+            parts = {name: predicted if predicted.ndim == 1 else predicted[:, -1]}
+            if len(classes) > 2:
+                parts = {f"{name}_{own}": predicted[:, n] for n, own in enumerate(classes)}
+            if taken := [column for column in parts if column in frame.columns]:
+                raise InputError(f"{site} has a column '{taken[0]}' already; rename it")
+            frame = frame.with_columns(**parts)
+        with atomic_write(folder / f"{site}.csv") as temporary:
+            frame.write_csv(temporary)
 
 
 def audit_encoding(schema: Schema, keys: Sequence[GroupKey]) -> Encoding:
