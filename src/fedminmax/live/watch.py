@@ -7,6 +7,7 @@ nothing else is known of them here: the risk of a few rows is mostly noise.
 """
 
 import time
+import tomllib
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
@@ -25,6 +26,7 @@ from fedminmax.runs.federation import NETWORK_FOLDER
 from fedminmax.runs.folder import (
     BASELINE_FOLDER,
     CENSUS_FILE,
+    CONFIG_FILE,
     LOCK_FILE,
     PLANNED_FILE,
     RECORD_FILE,
@@ -98,7 +100,7 @@ class LiveSite:
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run at one moment; ``message`` says in a sentence what happens.
+    """A run at one moment; ``message`` says what happens, ``title`` what is predicted.
 
     ``groups`` and all rounds are without the ``small_groups``; ``group_rows`` are their training
     rows, if known. ``threshold`` is the least number of
@@ -110,6 +112,7 @@ class LiveRun:
     stage: Stage
     message: str
     _: KW_ONLY
+    title: str = ""
     groups: tuple[str, ...] = ()
     small_groups: tuple[str, ...] = ()
     group_rows: tuple[int, ...] = ()
@@ -284,6 +287,7 @@ def _live_run(folder: Path, seen: dict[Path, FolderSoFar]) -> LiveRun:
         str(folder),
         stage,
         message,
+        title=_title(folder),
         groups=tuple(name for name in census.groups if name not in census.small_groups),
         small_groups=census.small_groups,
         group_rows=tuple(
@@ -296,6 +300,16 @@ def _live_run(folder: Path, seen: dict[Path, FolderSoFar]) -> LiveRun:
         threshold=results[0].secure_aggregation if results[0] else None,
         privacy=begun.privacy if begun else None,
     )
+
+
+def _title(folder: Path) -> str:
+    """Say what is predicted, as the configuration does; "" if that is not known."""
+    try:
+        settings = tomllib.loads((folder / CONFIG_FILE).read_text("utf-8"))
+        stated, target = settings.get("report", {}).get("title"), settings["data"]["target"]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return ""
+    return str(stated) if stated else f"Predicting “{target}”"
 
 
 def _waiting(folder: Path, message: str) -> LiveRun:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import chain
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.text import counted
+from fedminmax.data.tables.census import CensusFile
 from fedminmax.findings.records import RiskAfterRound
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import LOSS_NAMES, NOTHING, decimals_of, number
@@ -22,7 +24,9 @@ from fedminmax.report.style import (
     FAINT,
     INK,
     MAX_SERIES,
+    STANDARD,
     ReportFigure,
+    SeriesStyle,
     distinct,
     is_narrow,
     plain_axes,
@@ -39,6 +43,9 @@ MAX_LINES_OF_TABLE = 20
 WEIGHT_DECIMALS = 3
 MAX_POINTS = 300
 MARKERS_ON_A_LINE = 6
+# Of a name at the end of a line: characters, and the height of a line of it in that of the panel.
+LABEL_WIDTH, LINE_HEIGHT = 26, 0.1
+MIN_LABELLED = 0.01
 # Use a log scale if the ratio of risks is larger: a linear one would flatten the later rounds.
 MAX_LINEAR_RATIO = 20.0
 
@@ -87,6 +94,13 @@ def curves_of(run: Run) -> Curves:
         chosen=validation.chosen if validation else None,
         is_answer=results.iterate == Iterate.BEST.value,
     )
+
+
+def places_by_records(census: CensusFile) -> dict[str, int]:
+    """Return each group's place by its training records, which decides how it looks."""
+    rows = [sum(column) for column in zip(*census.train, strict=True)]
+    order = sorted(range(len(rows)), key=lambda group: -rows[group])
+    return {census.groups[group]: place for place, group in enumerate(order)}
 
 
 @dataclass(frozen=True)
@@ -269,28 +283,40 @@ def _grey_text(panels: Sequence[Panel], *, largest: bool) -> str:
 
 def _draw(figure: "Figure", run: Curves, panels: Sequence[Panel]) -> None:
     lines, chosen = thinned(run.rounds, MAX_POINTS), run.chosen
+    marked = f"model after round {chosen.round:,}" if chosen else ""
     all_axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     if run.baseline is not None:
         name, level = run.baseline
         label = f"worst group, {name}"
-        all_axes[0].axhline(level, color=INK, linestyle=":", linewidth=1.4, label=label)
-    place = (-0.05, -0.18) if is_narrow(figure) else (1.01, 1.02)
+        all_axes[0].axhline(level, color=STANDARD, linestyle=":", linewidth=1.8, label=label)
     for axes, panel in zip(all_axes, panels, strict=True):
         plain_axes(axes, "y")
         _curves(axes, panel, lines)
         axes.set_title(panel.title)
         if chosen is not None:
             # Its risks are shown at the next round, which started from this model.
-            label = f"model after round {chosen.round:,}"
-            axes.axvline(chosen.round + 1, color=INK, linewidth=1.0, label=label, zorder=1)
+            axes.axvline(chosen.round + 1, color=INK, linewidth=1.0, label=marked, zorder=1)
         if panel.risks:
             drawn = [value for line in lines for value in panel.values(line)]
             _choose_scale(axes, [value for value in drawn if value is not None])
         else:
             # Show a weight of 0 above the axis, not on it.
             axes.set_ylim(bottom=-0.02)
-        if panel in _legends(panels):
+        if not is_narrow(figure):
+            if chosen is not None and axes is all_axes[0]:
+                axes.annotate(
+                    marked,
+                    (chosen.round + 1, 0.03),
+                    (4, 0),
+                    xycoords=("data", "axes fraction"),
+                    textcoords="offset points",
+                    fontsize=8.5,
+                )
+            above = [run.baseline] if run.baseline is not None and axes is all_axes[0] else []
+            _label_ends(axes, panel, lines[-1], above)
+        elif panel in _legends(panels):
             # Handles must be long enough for a whole dash pattern.
+            place = (-0.05, -0.18)
             axes.legend(loc="upper left", bbox_to_anchor=place, frameon=False, handlelength=3.6)
     all_axes[-1].set_xlabel("round")
 
@@ -318,6 +344,47 @@ def _curves(axes: "Axes", panel: Panel, lines: Sequence[RoundRecord]) -> None:
         values = [value_at(panel.values(line), index) for line in lines]
         label = "others" if index == others[0] else None
         axes.plot(rounds, values, color=FAINT, linewidth=0.9, zorder=1, label=label)
+
+
+def _label_ends(
+    axes: "Axes", panel: Panel, last: RoundRecord, levels: Sequence[tuple[str, float]]
+) -> None:
+    """Write each line's name at its end, as far below the next one as it needs."""
+    values = panel.values(last)
+    ends = [
+        (value_at(values, index), panel.names[index], series_style(style))
+        for index, style in zip(panel.named, panel.styles, strict=True)
+    ]
+    ends += [
+        (level, f"worst group, {name}", SeriesStyle(STANDARD, ":", "")) for name, level in levels
+    ]
+    shown = [
+        (_height(axes, value), fill(name, LABEL_WIDTH), style)
+        for value, name, style in ends
+        # A group without weight is named in the panel above.
+        if not math.isnan(value) and (panel.risks or value >= MIN_LABELLED)
+    ]
+    below = 2.0
+    for height, text, style in sorted(shown, key=lambda end: -end[0]):
+        tall = LINE_HEIGHT * (1 + text.count("\n"))
+        place = min(height, below - tall / 2)
+        below = place - tall / 2
+        axes.plot(
+            [1.005, 1.035],
+            [height, place],
+            transform=axes.transAxes,
+            color=style.colour,
+            linestyle=style.dash,
+            linewidth=1.4,
+            clip_on=False,
+        )
+        axes.annotate(text, (1.045, place), xycoords="axes fraction", va="center", fontsize=8.5)
+
+
+def _height(axes: "Axes", value: float) -> float:
+    """Return where a value is, as a share of the height of the axes."""
+    _, place = axes.transAxes.inverted().transform(axes.transData.transform((0.0, value)))
+    return float(place)
 
 
 def _choose_scale(axes: "Axes", risks: Sequence[float]) -> None:

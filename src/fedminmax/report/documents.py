@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedminmax.config.sections import ReportSection
+from fedminmax.findings.disclosure import FEWER, publishable
 from fedminmax.findings.records import Results
 from fedminmax.findings.text import capitalised, estimate, metric_name
 from fedminmax.methods.catalogue import CARDS
@@ -30,17 +31,16 @@ def open_question(text: str) -> str:
 
 
 def shown_counts(rows: Sequence[int]) -> tuple[list[str], str]:
-    """Return counts and their total, without any that tells of fewer than ten.
+    """Return counts and their total as the report has them, or its rule would be undone.
 
     >>> shown_counts([120, 7, 0])
-    (['120', 'fewer than 10', '0'], 'not given')
-    >>> shown_counts([120, 7, 5])[1], shown_counts([120, 30])[1]
-    ('132', '150')
+    (['not shown', 'not shown', '0'], '127')
+    >>> shown_counts([120, 30])
+    (['120', '30'], '150')
     """
-    hidden = [own for own in rows if 0 < own < LEAST_SHOWN]
-    shown = [HIDDEN if 0 < own < LEAST_SHOWN else f"{own:,}" for own in rows]
-    tells = 0 < sum(hidden) < LEAST_SHOWN
-    return shown, "not given" if tells else f"{sum(rows):,}"
+    counts = publishable(rows)
+    shown = ["not shown" if count is None else f"{count:,}" for count in counts.shown]
+    return shown, FEWER if counts.total is None else f"{counts.total:,}"
 
 
 @dataclass(frozen=True)

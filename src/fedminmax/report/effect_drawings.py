@@ -17,7 +17,9 @@ from fedminmax.exports.effects import Axis, Effect
 from fedminmax.report.style import (
     BLUE,
     INK,
+    MINIMAX,
     VERMILLION,
+    SeriesStyle,
     distinct,
     is_narrow,
     plain_axes,
@@ -36,6 +38,8 @@ ERRORS = 1.96
 # Steps are drawn to scale unless one gap between edges is this part of their range.
 MAX_GAP = 0.35
 LEVELS = 10
+# One model's effects are in its colour.
+MODEL = SeriesStyle(MINIMAX, "-", "o")
 
 
 def widest(effect: Effect) -> int:
@@ -55,8 +59,12 @@ def draw_effect(
     scores: Sequence[str],
     main: Mapping[str, Effect],
     departures: Sequence[Departure] = (),
+    places: Mapping[str, int] | None = None,
 ) -> None:
-    """Draw one effect and the levels of groups that differ; ``main`` are those of one column."""
+    """Draw one effect and the levels of groups that differ; ``main`` are those of one column.
+
+    A group looks as in every figure: by its place among all groups.
+    """
     axes = figure.subplots()
     if len(effect.axes) == 2:
         _draw_cells(figure, axes, effect, main)
@@ -65,7 +73,8 @@ def draw_effect(
     else:
         _draw_bars(axes, effect, scores)
     for number, departure in enumerate(departures, 1):
-        _draw_departure(axes, effect, departure, number)
+        style = series_style((places or {}).get(departure.group, number))
+        _draw_departure(axes, effect, departure, number, style)
     lines = len(scores) if len(scores) > 1 else len(departures)
     if lines and len(effect.axes) == 1:
         columns = 1 if is_narrow(figure) else min(lines, 4)
@@ -81,7 +90,7 @@ def _draw_steps(axes: "Axes", effect: Effect, scores: Sequence[str]) -> None:
     axes.axhline(0.0, color=INK, linewidth=0.8)
     gap = 0.05 * (bounds[-1] - bounds[0])
     for number, values in enumerate(effect.values):
-        style = series_style(number)
+        style = series_style(number) if len(scores) > 1 else MODEL
         levels = np.where(shown, values[:bins], np.nan)
         steps = np.append(levels, levels[-1])
         axes.step(bounds, steps, where="post", color=style.colour, linestyle=style.dash, lw=1.8)
@@ -90,7 +99,7 @@ def _draw_steps(axes: "Axes", effect: Effect, scores: Sequence[str]) -> None:
         if len(scores) == 1:
             error = np.append(effect.errors[0][:bins], effect.errors[0][bins - 1])
             axes.fill_between(
-                bounds, steps - error, steps + error, step="post", color=BLUE, alpha=0.22, lw=0
+                bounds, steps - error, steps + error, step="post", color=MINIMAX, alpha=0.22, lw=0
             )
         if axis.has_missing and effect.counts[bins]:
             error_there = effect.errors[number][bins] if len(scores) == 1 else 0.0
@@ -114,9 +123,11 @@ def level_of(effect: Effect, departure: Departure, cell: int) -> float:
     return bar_of(effect, departure.cells[cell], "").values[0] + departure.shifts[cell]
 
 
-def _draw_departure(axes: "Axes", effect: Effect, departure: Departure, number: int) -> None:
+def _draw_departure(
+    axes: "Axes", effect: Effect, departure: Departure, number: int, style: SeriesStyle
+) -> None:
     """Draw a group's own levels as points with intervals, beside steps or bars."""
-    axis, style = effect.axes[0], series_style(number)
+    axis = effect.axes[0]
     cells, across = range(len(departure.cells)), not axis.is_number
     places: dict[int, float] = {}
     if axis.is_number:
@@ -234,7 +245,7 @@ def _draw_bars(axes: "Axes", effect: Effect, scores: Sequence[str]) -> None:
     bars = bars_of(effect)
     thickness = 0.7 / len(scores)
     for number, score in enumerate(scores):
-        style = series_style(number)
+        style = series_style(number) if len(scores) > 1 else MODEL
         shift = (number - (len(scores) - 1) / 2) * thickness
         axes.barh(
             [line + shift for line in range(len(bars))],

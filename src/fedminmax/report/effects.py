@@ -18,6 +18,7 @@ from fedminmax.findings.tables import Table
 from fedminmax.findings.text import MINUS
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.report.curves import places_by_records
 from fedminmax.report.effect_drawings import (
     ERRORS,
     Bar,
@@ -60,8 +61,11 @@ def effects_part(run: Run, name: str) -> EffectsPart | None:
     unit = _unit(run, scores)
     main = {effect.axes[0].column: effect for effect in effects if len(effect.axes) == 1}
     departures = run.chosen.results.departures
+    places = places_by_records(run.census)
     drawn = [
-        _figure(effect, f"{name}-effect-{number}", scores, unit, main, _own(departures, effect))
+        _figure(
+            effect, f"{name}-effect-{number}", scores, unit, main, _own(departures, effect), places
+        )
         for number, effect in enumerate(effects[:MAX_DRAWN], 1)
     ]
     return EffectsPart(
@@ -138,6 +142,7 @@ def _figure(
     unit: str,
     main: Mapping[str, Effect],
     departures: Sequence[Departure],
+    places: Mapping[str, int],
 ) -> ReportFigure:
     several = len(scores) > 1
     if len(effect.axes) == 2:
@@ -164,7 +169,7 @@ def _figure(
         width=8.2,
         height=height,
         narrow_height=height + 0.6,
-        draw=lambda figure: draw_effect(figure, effect, scores, main, departures),
+        draw=lambda figure: draw_effect(figure, effect, scores, main, departures, places),
         tables=(
             _table(effect, scores, main),
             *(_table_of_group(effect, own) for own in departures),

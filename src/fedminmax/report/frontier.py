@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedminmax.core.text import counted
+from fedminmax.findings.first_screen import model_names
 from fedminmax.findings.frontier import (
     FrontierFile,
     corners,
@@ -19,11 +20,10 @@ from fedminmax.findings.tables import Table
 from fedminmax.findings.text import LOSS_NAMES
 from fedminmax.findings.training import class_of_models
 from fedminmax.report.style import (
-    BLUE,
     FAINT,
-    GREEN,
     INK,
-    ORANGE,
+    MINIMAX,
+    STANDARD,
     ReportFigure,
     is_narrow,
     missing_glyphs_ignored,
@@ -77,10 +77,11 @@ def boundary_figure(results: Results, plain: Results | None, name: str) -> Repor
     own = results.boundary
     if own is None or len(own.lines) < 2:
         return None
-    marks = [Mark(results.method.name, own.mean, own.worst, GREEN, "*")]
+    standard, new = model_names(results)
+    marks = [Mark(new, own.mean, own.worst, MINIMAX, "D")]
     if plain is not None and plain.boundary is not None:
         at = plain.boundary
-        marks.insert(0, Mark(plain.method.name, at.mean, at.worst, ORANGE, "s"))
+        marks.insert(0, Mark(standard, at.mean, at.worst, STANDARD, "s"))
     loss, edge = LOSS_NAMES[results.loss], corners(own.lines)
     return ReportFigure(
         name,
@@ -146,7 +147,7 @@ def _draw_plane(
     _draw_boundary(axes, ends, (min(low, edge[0][0]), min(bottom, edge[-1][1])))
     if curve:
         _, across, up = zip(*curve, strict=True)
-        axes.plot(across, up, color=BLUE, marker="o", markersize=5, lw=1.2, label="models found")
+        axes.plot(across, up, color=FAINT, marker="o", markersize=5, lw=1.2, label="models found")
     for own in marks:
         axes.plot(
             [own.mean],
@@ -189,8 +190,11 @@ def _draw_boundary(
 def _special(frontier: FrontierFile) -> dict[int, tuple[str, str, str]]:
     """Return what is special about which points, with colour and marker."""
     own = frontier.recommended - 1
-    found = {0: ("plain", ORANGE, "s"), len(frontier.points) - 1: ("minimax", BLUE, "D")}
-    found[own] = (name_of(frontier.points[own], frontier), GREEN, "*")
+    found = {
+        0: ("plain", STANDARD, "s"),
+        len(frontier.points) - 1: ("minimax", MINIMAX, "D"),
+    }
+    found[own] = (name_of(frontier.points[own], frontier), MINIMAX, "*")
     return found
 
 

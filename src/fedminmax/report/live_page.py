@@ -7,7 +7,7 @@ seconds, so that watching a run does not slow it down.
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.text import bounds_text, counted, duration_text, listed, percent, upper_percent
@@ -97,7 +97,6 @@ def _drawn(live: LiveRun, place: int) -> Drawn | None:
         ),
         f"model-{place}",
     )
-    figure = replace(figure, caption=f"{figure.caption} Drawn up to round {model.done:,}.")
     return Drawn(figure, inline_svg(figure), inline_svg(figure.narrow))
 
 
@@ -113,13 +112,24 @@ def render_live(live: LiveRun, drawings: Drawings, version: str) -> str:
         stage=live.stage.value,
         words=spoken(live),
         title=f"{_short_state(live)} · {live.place}",
-        current=live.current,
+        heading=live.title or live.place,
+        done=sum(model.done for model in live.models),
+        whole=_whole(live),
         facts=_facts(live),
         parts=parts,
         sites=_sites(live),
         small=_small_groups(live),
         version=version,
     )
+
+
+def _whole(live: LiveRun) -> int | None:
+    """Return the rounds of the whole job, the baseline's with them; None if that is unknown."""
+    current = live.current
+    if current is None or current.planned is None or not current.rounds:
+        return None
+    before = sum(model.done for model in live.models if model is not current)
+    return before + current.planned + current.rounds_after
 
 
 def spoken(live: LiveRun) -> str:
@@ -145,8 +155,7 @@ def _facts(live: LiveRun) -> list[Fact]:
     model = live.current
     facts = []
     if model is not None and model.rounds:
-        progress = Fact("Round", model.progress, model.name)
-        facts = [progress, *_worst(live, model), *_gap(live, model), *_time_left(model)]
+        facts = [*_worst(live, model), *_gap(live, model), *_time_left(model)]
         facts.append(_answered(live, model))
     if live.site_progress or live.threshold:
         word, detail = "no", WITHOUT_AGGREGATION
@@ -230,7 +239,8 @@ def _now(live: LiveRun, model: LiveModel) -> Table:
     worst = worst_now(model, live.groups)
     weighted = last.weights_over == "groups" and len(last.weights) == len(live.groups)
     lines = []
-    for place, name in enumerate(live.groups):
+    known = sorted(enumerate(live.groups), key=lambda own: -(last.risks[own[0]] or 0.0))
+    for place, name in known:
         now = number(last.risks[place], decimals)
         if worst is not None and name == worst[0]:
             now += " (worst)"

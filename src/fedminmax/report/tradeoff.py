@@ -12,7 +12,8 @@ from fedminmax.findings.text import TOO_FEW, decimals_of, estimate, interval_nam
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.report.read_run import Run
 from fedminmax.report.style import (
-    INK,
+    MINIMAX,
+    STANDARD,
     ReportFigure,
     distinct,
     is_narrow,
@@ -124,16 +125,17 @@ def _draw(figure: "Figure", models: Sequence[Model], risk: str) -> None:
     labels = distinct([model.label for model in models], 30 if narrow else 34)
     for place, (model, label) in enumerate(zip(models, labels, strict=True)):
         style, overall = series_style(place), model.results.risk.overall
+        colour = STANDARD if model.is_baseline else MINIMAX
         x, y = overall.value or 0.0, model.worst.value or 0.0
-        axes.plot(_ends(overall), [y, y], color=style.colour, lw=1.2, alpha=0.8, zorder=1)
-        axes.plot([x, x], _ends(model.worst), color=style.colour, lw=1.2, alpha=0.8, zorder=1)
+        axes.plot(_ends(overall), [y, y], color=colour, lw=1.2, alpha=0.8, zorder=1)
+        axes.plot([x, x], _ends(model.worst), color=colour, lw=1.2, alpha=0.8, zorder=1)
         axes.plot(
             [x],
             [y],
-            color=style.colour,
+            color=colour,
             marker=style.marker,
             markersize=9,
-            markeredgecolor=INK,
+            markeredgecolor=colour,
             fillstyle="none" if model.is_baseline else "full",
             markeredgewidth=1.6 if model.is_baseline else 0.8,
             linestyle="none",
