@@ -5,10 +5,11 @@ ends. The system keeps as much of it in memory as is free. It is in the folder t
 variable TMPDIR names, else in /var/tmp, which is on disk where /tmp is memory.
 """
 
+import errno
 import os
 import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
@@ -42,12 +43,9 @@ def new_array(shape: Sequence[int], kind: DTypeLike) -> NDArray[Any]:
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(kind).itemsize
     if size <= MOST_IN_MEMORY:
         return np.empty(shape, kind)
-    with _file() as file:
-        try:
-            # Memory that a full disk cannot hold would end the process without a word.
-            os.posix_fallocate(file.fileno(), 0, size)
-        except OSError as error:
-            raise _full(size) from error
+    with _explained(size), _file() as file:
+        # Memory that a full disk cannot hold would end the process without a word.
+        os.posix_fallocate(file.fileno(), 0, size)
         return np.memmap(file, kind, "r+", shape=tuple(shape))
 
 
@@ -109,22 +107,20 @@ class _Column:
         self._length += len(part)
         self._parts.append(part)
         size = self._length * self._kind.itemsize
-        if self._file is None and size > MOST_IN_MEMORY:
-            self._file = files.enter_context(_file())
-        if self._file is None:
+        if self._file is None and size <= MOST_IN_MEMORY:
             return
-        try:
+        with _explained(size):
+            self._file = self._file or files.enter_context(_file())
             for own in self._parts:
                 self._file.write(np.ascontiguousarray(own, self._kind).data.cast("B"))
-        except OSError as error:
-            raise _full(size) from error
         self._parts = []
 
     def whole(self) -> NDArray[Any]:
         if self._file is None:
             return np.concatenate(self._parts)
-        self._file.flush()
-        return np.memmap(self._file, self._kind, "r+", shape=(self._length,))
+        with _explained(self._length * self._kind.itemsize):
+            self._file.flush()
+            return np.memmap(self._file, self._kind, "r+", shape=(self._length,))
 
 
 def _file() -> IO[bytes]:
@@ -136,9 +132,19 @@ def _folder() -> str | None:
     return None if os.environ.get("TMPDIR") or not lasting.is_dir() else str(lasting)
 
 
-def _full(size: int) -> InputError:
-    folder = _folder() or tempfile.gettempdir()
-    return InputError(
-        f"{folder} has no room for {size / 2**20:,.0f} MB of records that are larger than memory "
-        "should hold; free some, or name a folder with room in the variable TMPDIR"
-    )
+@contextmanager
+def _explained(size: int) -> Iterator[None]:
+    """Say in one line why a column cannot be kept on disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EMFILE:
+            raise InputError(
+                "each large column of a site is an open file, and this process may open no more; "
+                "allow it more with 'ulimit -n 65536', or give fewer columns"
+            ) from error
+        folder = _folder() or tempfile.gettempdir()
+        raise InputError(
+            f"{folder} has no room for {size / 2**20:,.0f} MB of records that are larger than "
+            "memory should hold; free some, or name a folder with room in the variable TMPDIR"
+        ) from error

@@ -1,6 +1,7 @@
 """A table that is read in pieces, and kept on disk, is the same as one that is read at once."""
 
 import gzip
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -196,6 +197,15 @@ def test_ranks_found_in_portions_are_those_of_the_sorted_column(
     ordinary = np.sort(column[np.abs(column) <= odd_rows.MAX_NUMBER])
     rank = len(ordinary) // 2
     assert odd_rows._ranked(column, rank) == ordinary[rank]
+
+
+def test_too_many_columns_on_disk_are_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "MOST_IN_MEMORY", 10)
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    kept: list[object] = []
+    assert "ulimit -n" in complaint_of(
+        lambda: kept.extend(stored.new_array((20,), "f8") for _ in range(most))
+    )
 
 
 def test_a_full_disk_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
