@@ -19,6 +19,12 @@ settings.load_profile("fedminmax")
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed is as wide as its texts, whoever runs the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def _fashion_excerpt(monkeypatch: pytest.MonkeyPatch) -> None:
     """For ``usefixtures``: FashionMNIST is the excerpt that comes with the tests."""

@@ -143,7 +143,7 @@ def test_a_finished_run_is_printed_again_without_a_network(
         (["run", "a.toml", "--kit", "k", "--max-step-ratio", "nan"], "positive"),
         *(
             (["run", "a.toml", "--kit", "k", *words], words[0])
-            for words in (["--optimality-gap", "0.1"], ["--validation", "0.1"], ["--certify"])
+            for words in (["--set", "data.validation=0.1"], ["--certify"])
         ),
         (["run", "a.toml", "--kit", "k", "--no-secure-aggregation"], "--no-secure-aggregation"),
         (["stop"], "required: RUN"),

@@ -24,7 +24,7 @@ def test_a_run_stops_at_its_gap_and_says_what_is_proved(
     hospitals: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_config(hospitals, model=LOGISTIC, method=FAST)
-    run_here("train", config, "--optimality-gap", "0.05")
+    run_here("train", config, "--set", "method.optimality_gap=0.05")
     said = " ".join(capsys.readouterr().out.split())
     first, lines = results_of(RUN), rounds_of(RUN)
     proof, gaps = first["proof"], [line["remaining"] for line in lines]
@@ -44,7 +44,7 @@ def test_a_run_stops_at_its_gap_and_says_what_is_proved(
     run_here("report", RUN, "--out", "report.html", "--appendix")
     assert words in Path("report.html").read_text()
 
-    run_here("train", config, "--optimality-gap", "0.05")
+    run_here("train", config, "--set", "method.optimality_gap=0.05")
     assert rounds_of(RUN) == lines
     run_here("train", config)
     assert rounds_of(RUN)[: len(lines)] == lines
@@ -144,13 +144,3 @@ def test_brier_says_why_nothing_is_proved(
     run_here("train", write_config(hospitals, model=model, method=FAST.replace("40", "3")))
     assert "the Brier loss of a softmax is not convex" in capsys.readouterr().out.replace("\n", " ")
     assert "proof" not in json.loads((RUN / "results.json").read_text())
-
-
-def test_a_gap_for_a_method_that_knows_none(
-    hospitals: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = write_config(hospitals)
-    assert complaint_here(capsys, "train", config, "--optimality-gap", "1e-4") == (
-        "--optimality-gap 0.0001: fedminmax does not know how far it is from the optimum; set "
-        'name = "fedminmax-fast" in [method]'
-    )

@@ -131,7 +131,7 @@ def test_validation_rows_and_certificates_are_refused_on_the_command_line(
 ) -> None:
     config = private(hospitals)
     for words, reason in (
-        (("--validation", "0.2"), "losses on validation rows are not covered"),
+        (("--set", "data.validation=0.2"), "losses on validation rows are not covered"),
         (("--certify",), "a certificate needs sums without noise"),
     ):
         assert reason in complaint_here(capsys, "train", config, *words)

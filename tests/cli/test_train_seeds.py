@@ -164,7 +164,7 @@ def test_the_best_round_is_the_answer_and_the_last_model_is_beside_it(
     new_hospitals: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_config(new_hospitals, model=NETWORK, method=QUICK, data="validation = 0.2")
-    run_here("train", config, "--patience", "8")
+    run_here("train", config, "--set", "method.patience=8")
     said = capsys.readouterr()
     run = Path("runs", "fedminmax")
     results = results_of(run)
@@ -208,7 +208,7 @@ def test_the_best_round_is_the_answer_and_the_last_model_is_beside_it(
     assert f"validation records chose the model after round {chosen['round']}" in page
 
     before = (run / "results.json").read_bytes()
-    run_here("train", config, "--patience", "8")
+    run_here("train", config, "--set", "method.patience=8")
     assert (run / "results.json").read_bytes() == before
 
 
@@ -234,7 +234,7 @@ def test_a_linear_model_sets_nothing_aside_unless_asked(new_hospitals: Path) -> 
     assert "validation" not in results_of(run)
     assert results_of(run)["iterate"] == "tail_average"
     assert not (run / "last.safetensors").exists()
-    run_here("train", config, "--out", "asked", "--validation", "0.2")
+    run_here("train", config, "--out", "asked", "--set", "data.validation=0.2")
     assert results_of(Path("asked"))["iterate"] == "best"
     assert results_of(Path("asked", "baseline"))["validation"]["rows"]
 
@@ -256,8 +256,8 @@ def test_validation_rows_are_neither_training_nor_test_rows(new_hospitals: Path)
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["--validation", "0.8"], "validation = 0.8; give the share of validation rows"),
-        (["--patience", "5"], "patience = 5 needs validation rows"),
+        (["--set", "data.validation=0.8"], "[data] validation is 0.8; give a number"),
+        (["--set", "method.patience=5"], "patience = 5 needs validation rows"),
     ],
 )
 def test_words_that_cannot_be(

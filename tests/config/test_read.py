@@ -439,7 +439,7 @@ def test_what_is_given_replaces_the_file(tmp_path: Path) -> None:
     [
         (Overrides(patience=3), "patience = 3 needs validation rows"),
         (Overrides(validation=0.9), "validation = 0.9; give the share of validation rows"),
-        (Overrides(optimality_gap=0.1), "--optimality-gap 0.1: fedminmax does not know"),
+        (Overrides(optimality_gap=0.1), "optimality_gap = 0.1: fedminmax does not know"),
     ],
 )
 def test_what_the_configuration_does_not_allow_is_refused(

@@ -14,6 +14,7 @@ from fedminmax.cli.options import (
     Commands,
     add_command,
     add_overrides,
+    add_settings,
     deferred,
     duration,
     name_list,
@@ -149,8 +150,8 @@ def _add_local(actions: Commands) -> None:
         help="sites mask what they send, so that the server learns totals alone (default: "
         "secure_aggregation in [federation]; if that is not set, on for three sites or more)",
     )
-    add_overrides(parser, "rounds", "validation", "patience", "optimality_gap", "certify")
-    add_overrides(parser, "frontier")
+    add_settings(parser)
+    add_overrides(parser, "rounds", "certify", "frontier")
     _add_site_rules(parser)
 
 

@@ -151,6 +151,7 @@ def _run_of(options: argparse.Namespace, sites: tuple[str, ...]) -> FederationRu
         kit=options.kit.absolute() if "kit" in options else None,
         sites=sites,
         site_rules=site_rules_of(options),
+        settings=tuple(getattr(options, "settings", ())),
         overrides=overrides_of(options),
     )
 

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedminmax.cli.options import Commands, add_command, add_overrides, positive_int
+from fedminmax.cli.options import Commands, add_command, add_overrides, add_settings, positive_int
 from fedminmax.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def add_to(commands: Commands) -> None:
         metavar="N",
         help="make a run folder of model N, in RUN/point-N: for 'predict', 'report', ...",
     )
-    add_overrides(parser, "rounds", "optimality_gap")
+    add_settings(parser)
+    add_overrides(parser, "rounds")
     add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")
     add("--json", action="store_true", help="print only machine-readable results on stdout")
 
@@ -77,7 +78,7 @@ def _find(options: argparse.Namespace, folder: Path) -> None:
     from fedminmax.config.read import read_config
 
     overrides = replace(overrides_of(options), frontier=True)
-    config = overrides.apply(read_config(options.config))
+    config = overrides.apply(read_config(options.config, options.settings))
     finish_training(config, folder, options.device, math.inf)
 
 

@@ -173,6 +173,19 @@ def overrides_of(options: argparse.Namespace) -> "Overrides":
     return Overrides(**{name: value for name, value in vars(options).items() if name in names})
 
 
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the option that sets any key of the configuration."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="SECTION.KEY=VALUE",
+        help="set a key of the configuration for this run, such as model.kind=logistic or "
+        "method.optimality_gap=1e-6; may be repeated",
+    )
+
+
 def add_overrides(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add options that replace settings of the configuration, by their names in ``Overrides``."""
     for name in names:
@@ -185,22 +198,10 @@ OVERRIDES: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "instead of those in the configuration",
     },
-    "validation": {
-        "type": not_negative,
-        "metavar": "SHARE",
-        "help": "share of each site's training rows to choose the round by (0.1 for an mlp, else "
-        "0)",
-    },
     "patience": {
         "type": positive_int,
         "metavar": "N",
         "help": "stop after N consecutive rounds without improvement on validation rows",
-    },
-    "optimality_gap": {
-        "type": positive,
-        "metavar": "SHARE",
-        "help": "stop when the worst group's training risk is certified to be within this fraction "
-        "of the lowest possible, such as 1e-4; for fedminmax-fast",
     },
     "certify": {
         "action": "store_true",

@@ -4,6 +4,8 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from rich.text import Text
+
 from fedminmax.cli.federation_kits import AGREED_FILE
 from fedminmax.cli.messages import say
 from fedminmax.cli.options import format_changes
@@ -69,24 +71,27 @@ def check(options: argparse.Namespace) -> None:
         console.print(f"Merged, names not disclosed: {hidden}.")
     for warning in checked.warnings:
         say(f"warning: {warning}")
-    for message in checked.leaves:
-        console.print(f"Leaves {site} {message}.")
+    leaves = [message.partition(": ") for message in checked.leaves]
+    lines = [[when, what] for when, _, what in leaves]
+    print_table(console, f"Leaves {site}", ["when", "what"], lines, sentences=1)
     if agreed.secure_aggregation:
         least = max(threshold_for(len(read_roster(kit))), settings.minimum_sites)
-        seen = f"Secure aggregation masks all of it: {with_aggregation(least)}."
+        seen = f" Secure aggregation masks all of it: {with_aggregation(least)}."
     else:
-        seen = f"NO secure aggregation: {WITHOUT_AGGREGATION}."
-    console.print(seen)
+        seen = f" NO secure aggregation: {WITHOUT_AGGREGATION}."
+    stays = "every row, the file's name and path and all logs stay there"
+    console.print(Text.assemble((f"{site} can take part: {stays}.", "bold"), seen))
     if budget is not None:
         console.print(*budget, sep="\n")
-    console.print(
-        f"In a run: {counted(checked.planned, 'question')} planned, at most {checked.questions:,} "
-        f"different ones answered; what left: fedminmax site log --kit {kit}",
-        f"Stays at {site}: every row, the file's name and path, all logs.",
-        f"Policy of {site}: {_policy(settings, site)}.",
-        f"Recorded in {kit / 'local'}; to take part: fedminmax site start --kit {kit}",
-        sep="\n",
-    )
+    console.print(f"Policy of {site}: {_policy(settings, site)}.")
+    questions = counted(checked.planned, "question")
+    for line in (
+        f"In a run: {questions} planned, at most {checked.questions:,} different ones answered",
+        f"Recorded in {kit / 'local'}. Next:",
+        f"  fedminmax site start --kit {kit}    take part",
+        f"  fedminmax site log --kit {kit}      see what left",
+    ):
+        console.print(line, soft_wrap=True)
 
 
 def _agreed_format(agreed: TableConfig, owner: str) -> FormatChanges:

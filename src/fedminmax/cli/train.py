@@ -21,6 +21,7 @@ from fedminmax.cli.options import (
     Commands,
     add_command,
     add_overrides,
+    add_settings,
     duration,
     overrides_of,
     positive_int,
@@ -56,7 +57,8 @@ def add_to(commands: Commands) -> None:
         metavar="RUN",
         help="the run folder (runs/NAME of the configuration; with --seeds runs/NAME-seeds)",
     )
-    add_overrides(parser, "rounds", "validation", "patience", "optimality_gap", "certify")
+    add_settings(parser)
+    add_overrides(parser, "rounds", "certify")
     add(
         "--budget",
         type=duration,
@@ -86,7 +88,7 @@ def train(options: argparse.Namespace) -> None:
         _train_seeds(options)
         return
     folder = options.out or Path("runs", options.config.stem)
-    config = overrides_of(options).apply(read_config(options.config))
+    config = overrides_of(options).apply(read_config(options.config, options.settings))
     training = finish_training(config, folder, options.device, _deadline(options))
     if options.json:
         results, baseline, *_ = (*map(record_as_json, training.results), None, None)
@@ -190,7 +192,8 @@ def _train_seeds(options: argparse.Namespace) -> None:
     from fedminmax.runs.folder import claim_folder
 
     folder = options.out or Path("runs", f"{options.config.stem}-seeds")
-    config, overrides = read_config(options.config), overrides_of(options)
+    config = read_config(options.config, options.settings)
+    overrides = overrides_of(options)
     if not (config.held_out or config.test):
         raise InputError(
             f"{options.config} has no test records to compare seeds on; set held_out or test files"

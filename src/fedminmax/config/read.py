@@ -3,7 +3,6 @@
 ``Overrides`` are the settings of one call that replace those of the configuration.
 """
 
-import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -27,6 +26,7 @@ from fedminmax.config.sections import (
     ReportSection,
     resolved,
 )
+from fedminmax.config.settings import with_settings
 from fedminmax.core.certificate import check_provable
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
@@ -118,13 +118,19 @@ class TableConfig:
         return self.method.patience or default
 
 
-def read_config(path: str | Path) -> TableConfig:
-    """Read and check a configuration; file names are relative to its folder."""
+def read_config(path: str | Path, settings: Sequence[str] = ()) -> TableConfig:
+    """Read and check a configuration; file names are relative to its folder.
+
+    ``settings``, such as "method.rounds=20", replace what the file says.
+    """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist; write one with 'fedminmax init'")
     text, file = read_toml(path)
     try:
+        if settings:
+            text = with_settings(text, settings)
+            file = tomllib.loads(text)
         sections = validated(resolved(file), ConfigSections)
         check_sections(sections)
         config = _config_of(sections, path.parent)
@@ -347,7 +353,7 @@ class Overrides:
     def _check_gap_of(self, method: str) -> None:
         if GAP not in CARDS[method].option_types:
             raise InputError(
-                f"--optimality-gap {self.optimality_gap:g}: {method} does not know how far it is "
+                f"optimality_gap = {self.optimality_gap:g}: {method} does not know how far it is "
                 'from the optimum; set name = "fedminmax-fast" in [method]'
             )
 
@@ -376,28 +382,3 @@ def _check_validation(config: TableConfig) -> None:
 
 
 NO_OVERRIDES = Overrides()
-
-
-def with_seed(text: str, seed: int) -> str:
-    r"""Return a configuration's text with another seed.
-
-    >>> print(with_seed('[data]\ntarget = "y"\nseed = 3  # of all\n[model]', 4))
-    [data]
-    target = "y"
-    seed = 4  # of all
-    [model]
-    """
-    lines = text.splitlines()
-    start = next((n for n, line in enumerate(lines) if re.match(r"\s*\[\s*data\s*\]", line)), None)
-    if start is not None:
-        ends = (n for n, line in enumerate(lines) if n > start and line.lstrip().startswith("["))
-        section = range(start + 1, next(ends, len(lines)))
-        line = next((n for n in section if re.match(r"\s*seed\s*=", lines[n])), None)
-        if line is None:
-            lines.insert(start + 1, f"seed = {seed}")
-        else:
-            lines[line] = re.sub(r"=\s*[0-9_]+", f"= {seed}", lines[line], count=1)
-    changed = "\n".join(lines) + "\n" * text.endswith("\n")
-    if tomllib.loads(changed).get("data", {}).get("seed") != seed:
-        raise InputError("the seed cannot be set in this configuration; write seed = 0 in [data]")
-    return changed

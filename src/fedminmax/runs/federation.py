@@ -60,10 +60,11 @@ class FederationRun:
     sites: tuple[str, ...]
     site_rules: SiteRules
     overrides: Overrides = NO_OVERRIDES
+    settings: tuple[str, ...] = ()
 
     def read_config(self) -> TableConfig:
         """Read the configuration, with the options of the command applied."""
-        config = self.overrides.apply(read_config(self.config))
+        config = self.overrides.apply(read_config(self.config, self.settings))
         if self.kit is not None:
             check_for_sites(config)
         return config
@@ -146,7 +147,7 @@ def open_federation_run(folder: Path, record: FederationRun) -> FederationRun:
         named = replace(record, run=name)
         files = {path: TypeAdapter(FederationRun).dump_json(named, indent=2).decode() + "\n"}
         for own in (folder, folder / BASELINE_FOLDER)[: len(plan.runs) or len(plan.audit)]:
-            files[own / CONFIG_FILE] = record.config.read_text(encoding="utf-8")
+            files[own / CONFIG_FILE] = record.read_config().text
         finished = read_results(folder) is not None
         for file, text in files.items():
             # A finished run keeps the configuration that produced its results.

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedminmax import __version__
-from fedminmax.config.read import Overrides, TableConfig, read_config, with_seed
+from fedminmax.config.read import Overrides, TableConfig, read_config
+from fedminmax.config.settings import with_settings
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
@@ -262,7 +263,9 @@ def _write_inputs(training: TableTraining, run: TableRun, *, finished: bool) -> 
     if not finished or not (run.folder / CONFIG_FILE).exists():
         stated = tomllib.loads(config.text).get("data", {}).get("seed", 0)
         unchanged = not config.text or stated == config.seed
-        text = config.text if unchanged else with_seed(config.text, config.seed)
+        text = (
+            config.text if unchanged else with_settings(config.text, [f"data.seed={config.seed}"])
+        )
         write_text(run.folder / CONFIG_FILE, text)
 
 
