@@ -163,8 +163,8 @@ def test_a_site_sees_its_budget_before_and_after_a_run_and_limits_it(
     assert "Promised for one training row: (epsilon, delta) = (4, 0.001)" in shown
     assert "Spent on this table: epsilon 0 so far, 4 after one run" in shown
     assert "limit 6." in shown
-    assert "once, without noise: the number of training rows, and which of the listed" in shown
-    assert "in each of 2 rounds of fedminmax-fast, with noise: loss sums by group" in shown
+    assert "once, without noise the number of training rows, and which of the listed" in shown
+    assert "in each of 2 rounds of fedminmax-fast, with noise loss sums by group" in shown
     noted = (tmp_path / SETTINGS).read_text()
     assert json.loads(noted)["max_epsilon"] == 6.0
     # A run that began writes such a line.

@@ -175,5 +175,5 @@ def test_a_site_sees_what_it_discloses_to_agree_on_categories(
     capsys.readouterr()
     assert check(tmp_path, config=config) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "to agree on the categories of ward: how many training rows have each of 4 x" in said
+    assert "to agree on the categories of ward how many training rows have each of 4 x" in said
     assert "as text and without masks, which values with at least 10 rows over all sites" in said

@@ -209,7 +209,7 @@ def _add_adult(data_sets: Commands) -> None:
         "--quick",
         action="store_true",
         help=f"three methods that converge in seconds ({QUICK.methods}), one setting "
-        f"({QUICK.settings[0]}), at most {QUICK.rounds} rounds; a call without it goes on from there",
+        f"({QUICK.settings[0]}), at most {QUICK.rounds} rounds; without it a call goes on there",
     )
     parser.add_argument(
         "--loss",
