@@ -48,9 +48,10 @@ check: $(READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
-# What lists all methods (the table in docs/methods.md, names in fedminmax.methods), from their cards.
+# Pages and names that only repeat the code: the table of methods, commands, schemas, names in fedminmax.methods.
 tables: $(READY)
 	$(BIN)/python scripts/method_tables.py
+	$(BIN)/python scripts/reference_pages.py
 
 # With PEERS=1 also Flower and pfl-research, in an environment of their own.
 PEERS_VENV := .venv-peers
