@@ -51,11 +51,11 @@ def test_the_first_run_helps_and_the_second_does_not(
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 80
     folders = [Path("runs", "demo", name) for name in ("hospitals", "adult")]
-    assert said.splitlines()[-2:] == [f"  {folder / 'report.html'}" for folder in folders]
+    assert said.splitlines()[-2:] == [f"  {folder / 'run' / 'report.html'}" for folder in folders]
     assert [Path(address).name for address in opened] == ["report.html"] * 2
     verdicts = []
     for folder in folders:
-        assert (folder / "report.html").exists()
+        assert (folder / "run" / "report.html").exists()
         results = json.loads((folder / "run" / "results.json").read_text())
         verdicts.append(results["verdict"]["verdict"])
         assert results["proof"]

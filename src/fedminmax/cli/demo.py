@@ -83,7 +83,7 @@ def _chapter(
     for file, text in zip(files, tables.values(), strict=True):
         write_text(file, text)
     site = "site" if len(files) == 1 else None
-    config, run, report = folder / "fedminmax.toml", folder / "run", folder / "report.html"
+    config, run, report = folder / "fedminmax.toml", folder / "run", folder / "run" / "report.html"
     named = " ".join(file.name for file in files) + (f" --site-column {site}" if site else "")
     for line in (
         f"cd {folder}",
