@@ -1,8 +1,8 @@
 """Make the reports of docs/gallery.md and their pictures: python -m scripts.gallery FOLDER.
 
-Three runs whose verdicts differ: patients of three made hospitals, made patients whom a drug
-affects in opposite ways, and the shipped census data with exact minimax. Pictures are taken by
-Chromium and written to docs/.
+Three runs whose verdicts differ: the made hospitals and the census data of `fedminmax demo`, and
+the census data again with a logistic model and exact minimax. Pictures are taken by Chromium and
+written to docs/.
 """
 
 import shutil
@@ -10,8 +10,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-import polars as pl
 from playwright.sync_api import sync_playwright
 
 from fedminmax.cli.main import main as fedminmax
@@ -30,19 +28,6 @@ ridge = 1e-4
 name = "fedminmax-fast"
 tolerance = 0
 """
-
-
-def opposite_effects() -> dict[str, str]:
-    """The tables of the tutorial: the drug helps men, harms women, and women are a quarter."""
-    generator, tables = np.random.default_rng(0), {}
-    for hospital, rows in {"north": 4500, "south": 3000, "west": 2500}.items():
-        sex = generator.choice(["female", "male"], rows, p=[0.25, 0.75])
-        age, dose = generator.integers(20, 90, rows), generator.normal(size=rows)
-        chance = 1 / (1 + np.exp(-np.where(sex == "female", -1, 1) * dose - (age - 55) / 20))
-        well = np.where(generator.random(rows) < chance, "well", "ill")
-        frame = pl.DataFrame({"sex": sex, "age": age, "dose": dose, "outcome": well})
-        tables[hospital] = frame.write_csv()
-    return tables
 
 
 def report_of(folder: Path, tables: Mapping[str, str], words: list[str], changed: str = "") -> Path:
@@ -77,15 +62,10 @@ def main(folder: Path) -> None:
     """Make all three."""
     census = {"adult": adult_table()}
     by_race = ["--target", "income", "--groups", "sex,race", "--site-column", "site"]
+    patients = ["--target", "infarction", "--groups", "sex"]
     pages = {
-        "helped": report_of(
-            folder / "helped",
-            hospital_tables(),
-            ["--target", "infarction", "--groups", "sex"],
-        ),
-        "price": report_of(
-            folder / "price", opposite_effects(), ["--target", "outcome", "--groups", "sex"]
-        ),
+        "price": report_of(folder / "price", hospital_tables(), patients),
+        "no_change": report_of(folder / "no_change", census, by_race),
         "no_benefit": report_of(folder / "no_benefit", census, by_race, EXACT_LOGISTIC),
     }
     for name, page in pages.items():

@@ -316,8 +316,8 @@ def _draw(figure: "Figure", run: Curves, panels: Sequence[Panel]) -> None:
             _label_ends(axes, panel, lines[-1], above)
         elif panel in _legends(panels):
             # Handles must be long enough for a whole dash pattern.
-            place = (-0.05, -0.18)
-            axes.legend(loc="upper left", bbox_to_anchor=place, frameon=False, handlelength=3.6)
+            below = (-0.05, -0.18)
+            axes.legend(loc="upper left", bbox_to_anchor=below, frameon=False, handlelength=3.6)
     all_axes[-1].set_xlabel("round")
 
 
@@ -361,7 +361,6 @@ def _label_ends(
     shown = [
         (_height(axes, value), fill(name, LABEL_WIDTH), style)
         for value, name, style in ends
-        # A group without weight is named in the panel above.
         if not math.isnan(value) and (panel.risks or value >= MIN_LABELLED)
     ]
     below = 2.0

@@ -124,9 +124,7 @@ def _frontier(run: Run, name: str) -> Detail | None:
     proved = boundary_figure(run.chosen.results, plain, f"{name}-boundary")
     if proved is None:
         return None
-    answer = (
-        "No model of this kind is better for both than the line; fedminmax frontier finds them."
-    )
+    answer = "There is a proved limit; fedminmax frontier finds the models along it."
     return Detail("frontier", question, answer, figures=(proved,))
 
 

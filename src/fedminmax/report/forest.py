@@ -34,6 +34,8 @@ MAX_LINES = 30
 MAX_TICKS = 5
 # A line that leaves the drawing ends at its edge: the widest may be this many times the median.
 MAX_SPREAD = 4.0
+# So few lines are all shown whole.
+FEW_LINES = 5
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def _ends(metric: str, level: Interval) -> tuple[float, float, float]:
 def _range(lines: Sequence[Line], *, from_zero: bool) -> tuple[float, float]:
     """Return what is drawn: all intervals, but for what is far wider than most."""
     reach = sorted(max(abs(line.ends[0]), abs(line.ends[2])) for line in lines)
-    most = MAX_SPREAD * reach[len(reach) // 2]
+    most = MAX_SPREAD * reach[len(reach) // 2] if len(lines) > FEW_LINES else math.inf
     low = max(min(min(line.ends[0] for line in lines), 0.0), -most)
     high = min(max(max(line.ends[2] for line in lines), 0.0), most)
     low, high = (
