@@ -106,7 +106,7 @@ def unmasked_numbers(
 ) -> Iterator[tuple[bytes, int]]:
     """What this site's uploads would have been without masks: its true answers, encoded alike.
 
-    With each comes how many of its numbers are words.
+    With each comes how many of its bytes are words.
 
     An honest site with the same table answers the very orders of the transcript.
     """
@@ -147,7 +147,8 @@ def unmasked_numbers(
             values = sections_of_models(sums_of_models_from_bytes(message, shape, site))
             layout = layouts.measure(len(plan.runs))
         packed = pack(layout, values, len(call.ask.sites))
-        yield packed.words.tobytes() + exact_to_bytes(packed.exact), layout.words
+        words = packed.words_to_bytes()
+        yield words + exact_to_bytes(packed.exact), len(words)
 
 
 def histogram(content: bytes) -> NDArray[np.int64]:
@@ -176,8 +177,8 @@ def windows(content: bytes, size: int) -> set[bytes]:
 
 def pieces(numbers: bytes, words: int) -> set[bytes]:
     """An upload's words, and parts of its exact numbers, without those that say nothing."""
-    found = {numbers[8 * place : 8 * place + 8] for place in range(words)}
-    for start in range(8 * words, len(numbers), EXACT_BYTES):
+    found = {numbers[place : place + 8] for place in range(0, words, 8)}
+    for start in range(words, len(numbers), EXACT_BYTES):
         exact = numbers[start : start + EXACT_BYTES]
         found |= {exact[place : place + 8] for place in range(0, EXACT_BYTES, 8)}
     return {piece for piece in found if len(set(piece)) > 1}
