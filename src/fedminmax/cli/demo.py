@@ -91,7 +91,7 @@ def _chapter(
         f"fedminmax train {config.name} --out {run.name}",
         f"fedminmax report {run.name}",
     ):
-        console.print(f"  $ {line}", soft_wrap=True)
+        console.print(f"$ {line}", soft_wrap=True)
     proposal = propose(files, target, groups, site_column=site, choices=InitChoices())
     write_text(config, config_text(proposal, config))
     training = finish_training(read_config(config), run, "cpu", math.inf, quietly=True)
