@@ -248,9 +248,6 @@ def judge_of(method: AnyMethod[Any]) -> Judge:
         return WORST_GROUP
     if not _plays_minimax(method, card):
         return MEAN
-    if card.over is Over.ROWS:
-        # Losses by group do not show which records fare worst.
-        return MEAN
     worst = WORST_SITE if card.over is Over.SITES else WORST_GROUP
     # A tolerance keeps a share, too, but which one is known only at the end of training.
     of_tolerance = KEEP_SHARE_FOR_NETWORKS if getattr(method, "tolerance", 0.0) else 0.0

@@ -33,6 +33,7 @@ between 0 and J / (1 - epsilon) up to tau.
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -42,15 +43,11 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, zero_sums
 from fedminmax.core.one_step import evaluation_losses, linear_group_sums, weighted_gradient
+from fedminmax.core.validation import MEAN, Judge
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import GAP, OURS, SAFE_RATE, MethodCard, Over, Pace
-from fedminmax.methods.method import SiteData, rate_of
-from fedminmax.methods.shared.checks import (
-    check_not_negative,
-    check_positive,
-    check_rate,
-    check_share,
-)
+from fedminmax.methods.card import GAP, OURS, MethodCard, Over, Pace
+from fedminmax.methods.method import SiteData
+from fedminmax.methods.shared.checks import check_not_negative, check_positive, check_share
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
@@ -67,7 +64,7 @@ PROMISED, SHORTER = 1e-4, 0.3
 # to both lengths, teach nothing.
 SHORTEST, MIN_CURVATURE = 1e-9, 1e-10
 # Added to the metric, relative to its largest diagonal entry, where nothing bends.
-MIN_METRIC = 1e-9
+MIN_METRIC = 1e-5
 # The sums over the tail; second derivatives follow, if the order has a second weight.
 STATISTICS = 2
 
@@ -134,9 +131,7 @@ class FedSRCVaRState:
     over=Over.ROWS,
     pace=Pace.LOOK_AHEAD,
     minimax=True,
-    sources=SAFE_RATE
-    | GAP
-    | {"share": OURS, "keep_share": "ours: the tail alone", "smoothing": OURS},
+    sources=GAP | dict.fromkeys(("share", "keep_share", "smoothing", "learning_rate"), OURS),
 )
 @dataclass(frozen=True)
 class FedSRCVaR:
@@ -154,18 +149,19 @@ class FedSRCVaR:
     _: KW_ONLY
     keep_share: float = 0.0
     smoothing: float = 0.01
-    learning_rate: float | None = None
+    learning_rate: float = 0.1
     optimality_gap: float = field(default=DEFAULT_GAP, repr=False)
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
+    # Losses by group do not show which records fare worst.
+    judge: ClassVar[Judge] = MEAN
 
     def __post_init__(self) -> None:
         check_share("FedSRCVaR", share=self.share)
         if self.keep_share:
             check_share("FedSRCVaR", keep_share=self.keep_share)
-        check_positive("FedSRCVaR", smoothing=self.smoothing)
+        check_positive("FedSRCVaR", smoothing=self.smoothing, learning_rate=self.learning_rate)
         check_not_negative("FedSRCVaR", optimality_gap=self.optimality_gap)
-        check_rate("FedSRCVaR", self.learning_rate)
 
     @property
     def name(self) -> str:
@@ -281,9 +277,10 @@ class FedSRCVaR:
             state = replace(state, metric=_metric_of(state.linear, total, rows))
         if not torch.equal(total.group_count.cpu(), state.counts):
             # J of other records cannot be compared: take a plain step, and begin anew from there.
-            nothing, rate = state.steps[:0], rate_of(self) / (self.keep_share + self.tail_weight)
+            nothing, most = state.steps[:0], self.keep_share + self.tail_weight
             moved = replace(state, value=math.inf, steps=nothing, turns=nothing)
-            return _send(moved, state.candidate - rate * gradient, length=0.0)
+            step = _newton_like(moved, gradient, self.learning_rate) / most
+            return _send(moved, state.candidate + step, length=0.0)
         if is_first:
             mean = torch.tensor([float(total.group_loss.sum()) / rows], dtype=torch.float64)
             return _send(state, torch.cat([state.candidate[:-1], mean]), length=0.0)
@@ -321,7 +318,7 @@ class FedSRCVaR:
     def _step_from(
         self, state: FedSRCVaRState, best: Tensor, value: float, gradient: Tensor
     ) -> FedSRCVaRState:
-        direction = _newton_like(state, gradient, rate_of(self))
+        direction = _newton_like(state, gradient, self.learning_rate)
         known = replace(state, best=best, value=value, gradient=gradient, direction=direction)
         return _send(known, best + direction, length=1.0)
 
