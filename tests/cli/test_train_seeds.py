@@ -202,8 +202,8 @@ def test_the_best_round_is_the_answer_and_the_last_model_is_beside_it(
     assert worst[chosen["round"]] == pytest.approx(chosen["risk"])
     assert worst[best] >= chosen["risk"] - TIE * chosen["standard_error"]
 
-    run_here("report", run)
-    page = Path("report.html").read_text(encoding="utf-8")
+    run_here("report", run, "--appendix")
+    page = (run / "report.html").read_text(encoding="utf-8")
     assert "round chosen by validation" in page
     assert f"validation records chose the model after round {chosen['round']}" in page
 

@@ -125,7 +125,7 @@ def ratio(one: Estimate, other: Estimate) -> Estimate:
 
     >>> found = ratio(Estimate(0.4, 0.3, 0.5), Estimate(0.5, 0.4, 0.6))
     >>> round(found.value, 2), round(found.low, 3), round(found.high, 3)
-    (0.8, 0.572, 1.115)
+    (0.8, 0.57, 1.097)
     """
     p, q = one.value, other.value
     if q == 0.0:

@@ -1,8 +1,8 @@
 """What a run can tell the documents that others ask for; they are in the modules beside this one.
 
-Counts from 1 to 9 are never written: a reader could find persons in them. A total is left out if it
-would tell such a count by subtraction. Values of groups that are too small to compare are left out
-as well. What a run does not know is an open question, never a guess.
+Counts are told as in the report (``findings.disclosure``): none from 1 to 9, and none that would
+tell such a count by subtraction, within a document or between two. Values of groups that are too
+small to compare are left out as well. What a run does not know is an open question, never a guess.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,7 @@ from fedminmax.findings.text import capitalised, estimate, metric_name
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.read_run import Run
 
-LEAST_SHOWN = 10
-HIDDEN = f"fewer than {LEAST_SHOWN}"
+NOT_SHOWN = "not shown"
 OPEN = "Open question"
 NO_CLAIM = (
     "Filled in from measurements and settings of the run. It makes no claim of compliance; whoever "
@@ -39,7 +38,7 @@ def shown_counts(rows: Sequence[int]) -> tuple[list[str], str]:
     (['120', '30'], '150')
     """
     counts = publishable(rows)
-    shown = ["not shown" if count is None else f"{count:,}" for count in counts.shown]
+    shown = [NOT_SHOWN if count is None else f"{count:,}" for count in counts.shown]
     return shown, FEWER if counts.total is None else f"{counts.total:,}"
 
 

@@ -12,23 +12,25 @@ from dataclasses import dataclass
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.small_groups import MERGED_NAME
-from fedminmax.core.text import counted, markdown_table
+from fedminmax.core.text import counted, markdown_table, markdown_text
+from fedminmax.findings.disclosure import FEWER, LEAST, is_small, publishable
 from fedminmax.findings.text import NOTHING
 from fedminmax.metrics.intervals import Bounds, Estimate, Scored, mean_interval
 from fedminmax.metrics.parity import ratio
 from fedminmax.metrics.row_scores import SELECTED
-from fedminmax.report.documents import HIDDEN, LEAST_SHOWN, NO_CLAIM, Known, open_question
+from fedminmax.report.documents import NO_CLAIM, NOT_SHOWN, Known, open_question
 
 SMALL_SHARE = 0.02
 
 
 @dataclass(frozen=True)
 class Category:
-    """One line: its records, and those of them that are selected."""
+    """One line: its records, those of them that are selected, and whether its count is told."""
 
     name: str
     rows: int
     selected: float
+    told: bool = True
 
 
 def impact_ratio_tables(known: Known) -> str:
@@ -40,9 +42,12 @@ def impact_ratio_tables(known: Known) -> str:
             "Law 144 is about selection; give a run with two classes"
         )
     attributes = known.attributes
+    levels = results.test.metrics[SELECTED].by_group
+    # The counts of the report, or both together would tell what neither does.
+    counts = publishable([own.rows for own in levels])
     groups = [
-        Category(name, own.rows, own.rows * (own.value or 0.0))
-        for name, own in zip(results.groups, results.test.metrics[SELECTED].by_group, strict=True)
+        Category(name, own.rows, own.rows * (own.value or 0.0), shown is not None)
+        for name, own, shown in zip(results.groups, levels, counts.shown, strict=True)
     ]
     unknown = [own for own in groups if _is_unknown(own.name, attributes)]
     known_groups = [own for own in groups if own not in unknown]
@@ -53,24 +58,28 @@ def impact_ratio_tables(known: Known) -> str:
         "",
     ]
     # With those of fewer than ten records a sum would tell how many these are.
-    large = [own for own in known_groups if own.rows >= LEAST_SHOWN]
+    large = [own for own in known_groups if own.rows >= LEAST]
     for number, attribute in enumerate(attributes if len(attributes) > 1 else ()):
         lines += [f"## By {attribute}", "", _table(_within(large, number, attributes)), ""]
     lines += [f"## By {' and '.join(attributes)}", "", _table(known_groups), ""]
-    missing = sum(own.rows for own in unknown)
-    shown = HIDDEN if 0 < missing < LEAST_SHOWN else f"{missing:,}"
+    missing = _shown(sum(own.rows for own in unknown), told=all(own.told for own in unknown))
+    lines += [f"Records of unknown category, not in the tables: {missing}.", ""]
+    if counts.hidden:
+        lines += [markdown_text(counts.note(results.groups, "test record")), ""]
     lines += [
-        f"Records of unknown category, not in the tables: {shown}.",
-        "",
         open_question("date and source of the data, and which of it is historical or test data"),
         "",
         open_question("do these attributes and categories match those of EEO-1 (sex, race)?"),
     ]
-    left_out = sum(0 < own.rows < LEAST_SHOWN for own in known_groups)
+    left_out = sum(is_small(own.rows) for own in known_groups)
     if left_out and len(attributes) > 1:
         groups_of = counted(left_out, "combination")
-        lines.insert(4, f"{groups_of} of {HIDDEN} records: in the last table alone.\n")
+        lines.insert(4, f"{groups_of} of {FEWER} records: in the last table alone.\n")
     return "\n".join(lines) + "\n"
+
+
+def _shown(rows: int, *, told: bool) -> str:
+    return f"{rows:,}" if told else NOT_SHOWN
 
 
 def _is_unknown(name: str, attributes: Sequence[str]) -> bool:
@@ -90,7 +99,10 @@ def _within(groups: Sequence[Category], number: int, attributes: Sequence[str]) 
             )
         before = found.get(parts[number], Category(parts[number], 0, 0.0))
         found[parts[number]] = Category(
-            parts[number], before.rows + own.rows, before.selected + own.selected
+            parts[number],
+            before.rows + own.rows,
+            before.selected + own.selected,
+            before.told and own.told,
         )
     return list(found.values())
 
@@ -102,7 +114,7 @@ def _table(categories: Sequence[Category]) -> str:
             Scored.of_sums(own.rows, own.selected, own.selected), Bounds(0.0, 1.0)
         )
         for own in categories
-        if own.rows >= max(LEAST_SHOWN, SMALL_SHARE * everyone)
+        if own.rows >= max(LEAST, SMALL_SHARE * everyone)
     }
     headers = ["category", "records", "selection rate", "impact ratio", "remark"]
     highest = max((own.value for own in rates.values()), default=math.nan)
@@ -112,12 +124,13 @@ def _table(categories: Sequence[Category]) -> str:
 
 
 def _line(own: Category, rates: Mapping[str, Estimate], best: str) -> list[str]:
-    rows = HIDDEN if 0 < own.rows < LEAST_SHOWN else f"{own.rows:,}"
+    rows = _shown(own.rows, told=own.told)
     rate = rates.get(own.name)
     if rate is None:
         return [own.name, rows, NOTHING, NOTHING, "under 2 % of the records"]
-    if any(0 < count < LEAST_SHOWN for count in (own.selected, own.rows - own.selected)):
-        return [own.name, rows, NOTHING, NOTHING, f"{HIDDEN} are selected, or are not"]
+    selected_rows = round(own.selected)
+    if is_small(selected_rows) or is_small(own.rows - selected_rows):
+        return [own.name, rows, NOTHING, NOTHING, f"{FEWER} are selected, or are not"]
     selected = f"{rate.value:.3f} ({rate.low:.3f} to {rate.high:.3f})"
     if own.name == best:
         return [own.name, rows, selected, "1.00", "highest rate" if rate.value else "none selected"]
