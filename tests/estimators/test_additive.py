@@ -12,6 +12,7 @@ from sklearn.metrics import log_loss
 
 from fedminmax import FedMinMaxClassifier, FedMinMaxRegressor
 from fedminmax.core.errors import InputError
+from fedminmax.methods.fed_srcvar import FedSRCVaR
 from tests.complaints import complaint_of
 
 GENERATOR = np.random.default_rng(0)
@@ -193,6 +194,7 @@ def test_a_monotone_regression_of_a_table_without_names() -> None:
         ({"monotone": {"age": "upwards"}}, "'up' or 'down'"),
         ({"monotone": {"age": "up"}, "model": "linear"}, "monotone.*additive"),
         ({"monotone": {"age": "up"}, "model": "additive", "learning_rate": 0.1}, "FedMinMax does"),
+        ({"monotone": {"age": "up"}, "method": FedSRCVaR()}, "FedSRCVaR .*does not use; give"),
     ],
 )
 def test_wrong_monotone_columns_are_refused(settings: dict[str, Any], words: str) -> None:

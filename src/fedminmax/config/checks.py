@@ -24,6 +24,7 @@ from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.text import did_you_mean
 from fedminmax.methods.card import Pace, check_private_unit
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.shared.look_ahead import LookAhead
 
 
 def check_sections(sections: ConfigSections) -> None:
@@ -273,8 +274,8 @@ def _check_monotone(sections: ConfigSections) -> None:
         )
     for key, name in (("name", method.name), ("baseline", method.baseline)):
         card = CARDS.get(name or "")
-        if card is not None and card.pace is not Pace.LOOK_AHEAD:
-            fast = [own.key for own in CARDS.values() if own.pace is Pace.LOOK_AHEAD]
+        if card is not None and not issubclass(card.make, LookAhead):
+            fast = [own.key for own in CARDS.values() if issubclass(own.make, LookAhead)]
             raise InputError(
                 f'[model] monotone needs second derivatives, which [method] {key} = "{name}" does '
                 f"not use; give {', '.join(fast)}, or remove monotone"

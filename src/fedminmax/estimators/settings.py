@@ -30,7 +30,7 @@ from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.checks import check_whole, checked_method
-from fedminmax.methods.shared.look_ahead import DEFAULT_GAP
+from fedminmax.methods.shared.look_ahead import DEFAULT_GAP, LookAhead
 
 # Settings of the default method; a method that the user gives has its own.
 DEFAULT_METHOD_SETTINGS = (
@@ -200,7 +200,7 @@ def _check_monotone(settings: TrainingSettings) -> None:
     known = tuple(DIRECTIONS)
     if not isinstance(monotone, Mapping) or not all(own in known for own in monotone.values()):
         raise InputError(f"monotone = {monotone!r}; give columns with 'up' or 'down' each")
-    if pace_of_settings(settings) is not Pace.LOOK_AHEAD:
+    if not isinstance(method_of(settings), LookAhead):
         raise InputError(
             f"monotone = {monotone!r} needs second derivatives, which {method_of(settings).name} "
             "does not use; give method=FedMinMaxFast(), AFLFast() or FedAvgFast(), or drop it"
