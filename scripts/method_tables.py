@@ -8,6 +8,7 @@ from pathlib import Path
 from fedminmax import methods
 from fedminmax.core.parity import Parity
 from fedminmax.methods.catalogue import BUILT_IN
+from fedminmax.methods.look_ahead import Objective
 
 ROOT = Path(__file__).parents[1]
 BEGIN = "<!-- begin: written by scripts/method_tables.py from the methods' cards -->\n"
@@ -42,7 +43,7 @@ def methods_table() -> str:
 
 def names_of_the_room() -> str:
     """Return the stub by which ``fedminmax.methods`` offers every method."""
-    kinds: list[type] = [Parity, *(card.make for card in BUILT_IN.values())]
+    kinds: list[type] = [Objective, Parity, *(card.make for card in BUILT_IN.values())]
     by_module: dict[str, list[str]] = {}
     for kind in kinds:
         by_module.setdefault(kind.__module__, []).append(kind.__name__)
