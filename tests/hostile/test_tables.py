@@ -116,8 +116,7 @@ def test_a_hostile_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: 
     monkeypatch.setattr(read_file, "PIECE_VALUES", 100)
     monkeypatch.setattr(stored, "PORTION", 50)
     monkeypatch.setattr(odd_rows, "PORTION", 50)
-    # A column on disk is an open file.
-    monkeypatch.setattr(stored, "MOST_IN_MEMORY", 2**20 if case.startswith("10,") else 1_000)
+    monkeypatch.setattr(stored, "MOST_IN_MEMORY", 1_000)
     parts = trained(tmp_path, "parts")
     assert parts.returncode == code
     assert said in " ".join((parts.stdout + parts.stderr).split())

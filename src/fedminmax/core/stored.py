@@ -5,14 +5,13 @@ ends. The system keeps as much of it in memory as is free. It is in the folder t
 variable TMPDIR names, else in /var/tmp, which is on disk where /tmp is memory.
 """
 
-import errno
 import os
 import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -43,10 +42,13 @@ def new_array(shape: Sequence[int], kind: DTypeLike) -> NDArray[Any]:
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(kind).itemsize
     if size <= MOST_IN_MEMORY:
         return np.empty(shape, kind)
-    with _explained(size), _file() as file:
+    with _explained(size), tempfile.TemporaryFile(dir=_folder()) as file:
         # Memory that a full disk cannot hold would end the process without a word.
         os.posix_fallocate(file.fileno(), 0, size)
-        return np.memmap(file, kind, "r+", shape=tuple(shape))
+        # NumPy would keep each column's file open, and a process may open only so many.
+        place = f"/dev/fd/{file.fileno()}"
+        own = torch.from_file(place, shared=True, size=size, dtype=torch.uint8)
+        return cast("NDArray[Any]", own.numpy().view(kind).reshape(shape))
 
 
 def new_tensor(shape: Sequence[int], kind: torch.dtype) -> Tensor:
@@ -89,42 +91,38 @@ def gathered(pieces: Iterable[Mapping[KeyT, NDArray[Any]]]) -> dict[KeyT, NDArra
     if second is None:
         return dict(first)
     columns = {name: _Column(own.dtype) for name, own in first.items()}
-    with ExitStack() as files:
-        for piece in chain((first, second), rest):
-            for name, own in piece.items():
-                columns[name].add(own, files)
-        return {name: column.whole() for name, column in columns.items()}
+    for piece in chain((first, second), rest):
+        for name, own in piece.items():
+            columns[name].add(own)
+    return {name: column.whole() for name, column in columns.items()}
 
 
 class _Column:
-    """The parts of a column: in memory as long as they are few, then in a file."""
+    """The parts of a column: the latest as they came, those before put together."""
 
     def __init__(self, kind: np.dtype[Any]) -> None:
-        self._kind, self._parts, self._length = kind, list[NDArray[Any]](), 0
-        self._file: IO[bytes] | None = None
+        self._kind = kind
+        self._before, self._latest = list[NDArray[Any]](), list[NDArray[Any]]()
 
-    def add(self, part: NDArray[Any], files: ExitStack) -> None:
-        self._length += len(part)
-        self._parts.append(part)
-        size = self._length * self._kind.itemsize
-        if self._file is None and size <= MOST_IN_MEMORY:
-            return
-        with _explained(size):
-            self._file = self._file or files.enter_context(_file())
-            for own in self._parts:
-                self._file.write(np.ascontiguousarray(own, self._kind).data.cast("B"))
-        self._parts = []
+    def add(self, part: NDArray[Any]) -> None:
+        self._latest.append(part)
+        if sum(map(len, self._latest)) * self._kind.itemsize > MOST_IN_MEMORY:
+            self._before.append(_joined(self._latest, self._kind))
 
     def whole(self) -> NDArray[Any]:
-        if self._file is None:
-            return np.concatenate(self._parts)
-        with _explained(self._length * self._kind.itemsize):
-            self._file.flush()
-            return np.memmap(self._file, self._kind, "r+", shape=(self._length,))
+        parts = self._before + self._latest
+        self._before, self._latest = [], []
+        return parts[0] if len(parts) == 1 else _joined(parts, self._kind)
 
 
-def _file() -> IO[bytes]:
-    return tempfile.TemporaryFile(dir=_folder())
+def _joined(parts: list[NDArray[Any]], kind: np.dtype[Any]) -> NDArray[Any]:
+    """Return the parts in one array; the list is emptied, as each part's room is wanted."""
+    whole, start = new_array((sum(map(len, parts)),), kind), 0
+    while parts:
+        part = parts.pop(0)
+        whole[start : start + len(part)] = part
+        start += len(part)
+    return whole
 
 
 def _folder() -> str | None:
@@ -138,13 +136,13 @@ def _explained(size: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.EMFILE:
-            raise InputError(
-                "each large column of a site is an open file, and this process may open no more; "
-                "allow it more with 'ulimit -n 65536', or give fewer columns"
-            ) from error
         folder = _folder() or tempfile.gettempdir()
         raise InputError(
             f"{folder} has no room for {size / 2**20:,.0f} MB of records that are larger than "
             "memory should hold; free some, or name a folder with room in the variable TMPDIR"
+        ) from error
+    except RuntimeError as error:
+        raise InputError(
+            f"{size / 2**20:,.0f} MB of records, larger than memory should hold, cannot be mapped "
+            f"from a file ({error}); name another folder in the variable TMPDIR"
         ) from error

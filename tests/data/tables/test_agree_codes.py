@@ -73,10 +73,13 @@ def test_any_split_of_the_rows_gives_the_pooled_codes(
     ends = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     pooled = parsed(rows)
     encoding = agreed([pooled])
-    assert agreed([parsed(rows[a:b]) for a, b in pairwise(ends)]) == encoding
+    parts = [parsed(rows[a:b]) for a, b in pairwise(ends)]
+    assert agreed(parts) == encoding
     assert encoding_from_json(encoding_as_json(encoding), "encoding.json") == encoding
     codes = encode_features(pooled.features, encoding)
-    assert codes.dtype == torch.int16
+    own = [encode_features(part.features, encoding) for part in parts]
+    assert torch.equal(torch.cat(own), codes)
+    assert {part.dtype for part in [codes, *own]} == {torch.uint8}
     sizes = torch.tensor([block.size for block in encoding.blocks])
     assert bool(((codes >= 0) & (codes < sizes)).all())
     assert len(encoding.names) == int(sizes.sum())

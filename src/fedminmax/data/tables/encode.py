@@ -87,7 +87,7 @@ def widened(codes: Tensor, encoding: Encoding) -> Tensor:
 
 
 def _kind(encoding: Encoding) -> torch.dtype:
-    """Return the smallest whole numbers that have all codes."""
+    """Return the smallest whole numbers that have all codes, which are the same at all sites."""
     largest = max(block.size for block in encoding.blocks)
     kinds = (torch.uint8, torch.int16, torch.int32)
     return next(kind for kind in kinds if largest - 1 <= torch.iinfo(kind).max)
@@ -220,7 +220,7 @@ def initial_model(encoding: Encoding, hidden: Sequence[int], ridge: float) -> nn
 def blank_row(encoding: Encoding) -> Tensor:
     """Return an encoded row of zeros."""
     if encoding.is_additive:
-        return torch.zeros(len(encoding.blocks), dtype=torch.int16)
+        return torch.zeros(len(encoding.blocks), dtype=_kind(encoding))
     return torch.zeros(len(encoding.names))
 
 

@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedminmax.core.additive.model import codes_with_pairs
 from fedminmax.core.bounds import sum_along
 from fedminmax.core.examples import Examples, check_examples
 from fedminmax.core.files import write_bytes
@@ -30,7 +29,7 @@ from fedminmax.core.task import Task, check_fit
 from fedminmax.core.text import quoted
 from fedminmax.core.validation import LossSums, sum_losses
 from fedminmax.core.workspace import Workspace, choose_rows_per_chunk, model_with
-from fedminmax.data.tables.encode import encode, merged_numbers
+from fedminmax.data.tables.encode import encode, merged_numbers, widened
 from fedminmax.data.tables.encoding import EncodedQuantity, Encoding, Scale
 from fedminmax.data.tables.given_predictions import checked_predictions
 from fedminmax.data.tables.parse_rows import ParsedRows
@@ -339,12 +338,11 @@ def read_smoothing_question(
 def _with_pairs(encoded_site: EncodedSite, pairs: Pairs) -> EncodedSite:
     encoding = replace(encoded_site.encoding, pairs=pairs)
     task, rows = task_of(encoded_site.plan, encoding), encoded_site.data.examples
-    codes = codes_with_pairs(rows.x, pairs)
     return replace(
         encoded_site,
         encoding=encoding,
         task=task,
-        data=replace(encoded_site.data, examples=replace(rows, x=codes)),
+        data=replace(encoded_site.data, examples=replace(rows, x=widened(rows.x, encoding))),
         workspace=Workspace(task),
         start=task.initial_parameters,
     )
