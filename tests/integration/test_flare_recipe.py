@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from fedminmax.core.errors import InputError
 from fedminmax.flare import ALLOWED_CLASSES, FedMinMaxRecipe
-from fedminmax.network.flare.processes import free_port
+from fedminmax.network.flare.processes import free_port, has_registered
 from tests.docs.blocks import blocks_of
 from tests.flower.flower_in_process import SITES, write_config
 from tests.flower.same_run import assert_same_run, simulate
@@ -68,7 +69,7 @@ def provision(folder: Path) -> Path:
 
 @contextmanager
 def started(kits: Path) -> Iterator[None]:
-    """Run the scripts of the kits while the block runs."""
+    """Run the scripts of the kits; the block runs once the server has accepted all sites."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     processes = []
     try:
@@ -83,6 +84,11 @@ def started(kits: Path) -> Iterator[None]:
                         start_new_session=True,
                     )
                 )
+        # A busy machine starts the server later than a session waits for it.
+        deadline = time.monotonic() + 120
+        while not all(has_registered(kits / name, since=0) for name in SITES):
+            assert time.monotonic() < deadline, logs_of(kits)
+            time.sleep(0.2)
         yield
     finally:
         for process in processes:
@@ -105,6 +111,7 @@ def test_provisioned_sites_have_the_numbers_of_train(tmp_path: Path) -> None:
     kits = provision(tmp_path)
     (page,) = (block.text for block in blocks_of("docs/flare.md") if block.language == "python")
     page = page.replace("kits/ann", str(kits / "ann"))
+    page = page.replace("username=", "login_timeout=60.0, username=")
     with started(kits):
         for masked in ("true", "false"):
             config.write_text(text + masked, encoding="utf-8")
