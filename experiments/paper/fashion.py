@@ -27,7 +27,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.models import cnn
 from fedminmax.core.text import markdown_table
 from fedminmax.data.partition import Setting
-from fedminmax.findings.training import marked, notes_on_convergence
+from fedminmax.findings.convergence import marked, notes_on_convergence
 from fedminmax.studies.scores import (
     GroupScores,
     RunResult,

@@ -19,7 +19,7 @@ from experiments.paper.plans import (
 )
 from fedminmax.core.iterates import Iterate
 from fedminmax.data import synthetic
-from fedminmax.findings.training import marked, notes_on_convergence
+from fedminmax.findings.convergence import marked, notes_on_convergence
 from fedminmax.methods.qfedavg import QFedAvg
 from fedminmax.studies.scores import RunResult, Spread, all_converged, spread
 from fedminmax.studies.study import RunPlan, StudyConfig, StudyMethod

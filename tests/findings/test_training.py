@@ -17,14 +17,12 @@ from fedminmax.config.sections import ReportSection
 from fedminmax.core.convergence import WITHIN_GAP, Convergence
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.findings.card import render_card
+from fedminmax.findings.convergence import convergence_text, marked, notes_on_convergence
 from fedminmax.findings.records import Results
 from fedminmax.findings.training import (
     certificate_text,
     convergence_of,
-    convergence_text,
     cost_text,
-    marked,
-    notes_on_convergence,
     weights_text,
 )
 from fedminmax.methods.catalogue import CARDS

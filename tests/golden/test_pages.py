@@ -32,10 +32,11 @@ from fedminmax.core.messages import Census
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.exports.effects import effects_of
 from fedminmax.findings.card import render_card
+from fedminmax.findings.convergence import convergence_text
 from fedminmax.findings.frontier import FrontierFile, PointOfFrontier, group_tables
 from fedminmax.findings.records import PrivacyOfRun, Results
 from fedminmax.findings.seed_spread import spread_over_seeds, spread_table
-from fedminmax.findings.training import convergence_text, why_not_certified
+from fedminmax.findings.training import why_not_certified
 from fedminmax.live.watch import LiveModel, LiveRun, LiveSite, Stage
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.live_page import Drawings, render_live

@@ -46,6 +46,24 @@ def end(method, privacy=None):
 """
 # What each extra is for, as a program that needs it alone.
 PROGRAMS = {
+    "audit": """
+from pathlib import Path
+import pandas as pd
+import skops.io
+from sklearn.linear_model import LogisticRegression
+from fedminmax.exports.given_model import read_model
+from fedminmax.runs.audit import audit_files, write_audit
+north = pd.read_csv("north.csv")
+skops.io.dump(LogisticRegression().fit(north[["age"]], north["ill"]), "model.skops")
+found = audit_files([read_model(Path("model.skops"))], [Path("south.csv")], "ill", ["sex"])
+write_audit(Path("audited"), found)
+print(found.results[0].groups)
+""",
+    "flower": """
+from pathlib import Path
+from fedminmax.flower import client_app, server_app
+print(client_app(), server_app(Path("fedminmax.toml")))
+""",
     "privacy": ON_TENSORS
     + "promise = Privacy(epsilon=1.0, delta=1e-5, clip=1.0, rounds=2)\n"
     + "print(end(FedMinMaxFast(curvature=False), promise))",
@@ -141,7 +159,9 @@ def test_the_command_answers_with_each_extra_alone(
         assert "fedminmax-fast" in succeeded(compared)
     else:
         assert compared.returncode == 2
-        line = "fedminmax: error: rich is needed: pip install 'fedminmax[cli]'\n"
+        # Flower brings rich itself.
+        missing = "matplotlib" if extra == "flower" else "rich"
+        line = f"fedminmax: error: {missing} is needed: pip install 'fedminmax[cli]'\n"
         assert (compared.stdout, compared.stderr) == ("", line)
 
 

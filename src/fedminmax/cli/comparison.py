@@ -17,7 +17,7 @@ from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.messages import Reveals
 from fedminmax.core.text import duration_text, markdown_table
-from fedminmax.findings.training import notes_on_convergence
+from fedminmax.findings.convergence import notes_on_convergence
 from fedminmax.methods.catalogue import CARDS, unusable_methods
 from fedminmax.runs.folder import RESULTS_FILE, TABLE_FILE, check_folder, claim_folder
 from fedminmax.studies import finish

@@ -13,6 +13,7 @@ from pydantic import Field
 from fedminmax.config.file_format import AUTO, FileFormat, FormatChanges
 from fedminmax.config.messages import STRICT
 from fedminmax.config.schema import DEFAULT_MISSING_VALUES, Kind, MissingGroup
+from fedminmax.core.additive.model import ADDITIVE
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.noise import Unit
@@ -32,7 +33,7 @@ from fedminmax.methods.defaults import (
 
 NO_BASELINE = "none"
 LINEAR_OF_TASK = {"classification": "logistic", "regression": "linear"}
-ADDITIVE, NETWORK = "additive", "mlp"
+NETWORK = "mlp"
 MODEL_KINDS = (*LINEAR_OF_TASK.values(), ADDITIVE, NETWORK)
 DEFAULT_PAIRS = 10
 DEFAULT_HELD_OUT = 0.2

@@ -14,12 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedminmax.core.additive.model import check_rising
+from fedminmax.core.additive.model import ADDITIVE, check_rising
 from fedminmax.core.errors import InputError, install_command
 from fedminmax.data.frames import is_frame
 from fedminmax.estimators import coding
 from fedminmax.estimators.settings import (
-    ADDITIVE,
     TrainingSettings,
     check_settings,
     kind_of,
@@ -37,7 +36,7 @@ from fedminmax.estimators.training import (
     start_additive,
     train_rows,
 )
-from fedminmax.findings.training import convergence_text
+from fedminmax.findings.convergence import convergence_text
 
 # A model is trained in the precision of its features; other types become the first of these.
 PRECISIONS = [np.float64, np.float32]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedminmax.core.additive.model import DIRECTIONS
+from fedminmax.core.additive.model import ADDITIVE, DIRECTIONS
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.models import checked_widths
@@ -42,7 +42,8 @@ DEFAULT_METHOD_SETTINGS = (
     "tolerance",
 )
 ADVERSARY_RATE = 0.1
-ADDITIVE, LINEAR, NETWORK = KINDS = "additive", "linear", "mlp"
+LINEAR, NETWORK = "linear", "mlp"
+KINDS = (ADDITIVE, LINEAR, NETWORK)
 MAX_PAIRS = 10
 
 

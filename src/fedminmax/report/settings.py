@@ -16,10 +16,11 @@ from fedminmax.config.sections import (
     resolved,
 )
 from fedminmax.core.text import duration_text
+from fedminmax.findings.convergence import short_convergence
 from fedminmax.findings.records import Results
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import NOTHING
-from fedminmax.findings.training import risk_with_error, short_convergence
+from fedminmax.findings.training import risk_with_error
 from fedminmax.report.read_run import Run
 
 # What says which data there are rather than how a model is trained, and what is told elsewhere.

@@ -16,7 +16,7 @@ from fedminmax.core.files import write_json
 from fedminmax.core.messages import Reveals
 from fedminmax.core.text import counted
 from fedminmax.data.partition import Setting
-from fedminmax.findings.training import marked
+from fedminmax.findings.convergence import marked
 from fedminmax.methods.card import MethodCard
 from fedminmax.report.style import new_figure, save_figure
 from fedminmax.studies.finish import Tick, finish_runs, is_finished, run_folder

@@ -33,6 +33,8 @@ from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
 
+# The name of this kind of model.
+ADDITIVE = "additive"
 # Which way an effect may go, as the sign of a difference.
 DIRECTIONS = {"up": 1, "down": -1}
 # Of codes for missing values beside bins in order: they have no neighbours.
