@@ -1,7 +1,7 @@
 // What the theme leaves to do for the keyboard and for screen readers.
 function complete() {
-  // Tables that are wider than a phone scroll by themselves: by keyboard, too.
-  for (const wide of document.querySelectorAll(".md-typeset__scrollwrap")) {
+  // Tables and code that are wider than a phone scroll by themselves: by keyboard, too.
+  for (const wide of document.querySelectorAll(".md-typeset__scrollwrap, pre > code")) {
     wide.tabIndex = 0;
   }
   // The button that copies a block is no navigation.

@@ -30,6 +30,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 # Pages of the site outside docs; what they link to follows.
 FURTHER = ("CHANGELOG.md", "CONTRIBUTING.md", "experiments/*/README.md")
+EMPTY_HEADING = re.compile(r"<th(?: [^>]*)?></th>")
 LINK = re.compile(r"(?<=\]\()(?P<path>[^()\s#:]+)(?P<anchor>#[^()\s]*)?(?=\))")
 # ASCII, Latin-1, Greek, punctuation, l, arrows and operators, brackets, italic Latin and Greek.
 CHARACTERS = (
@@ -83,7 +84,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def on_page_content(html: str, page: Page, **_: object) -> str:
-    """Turn formulas into MathML."""
+    """Turn formulas into MathML; a table's empty corner is no heading."""
 
     def drawn(formula: re.Match[str]) -> str:
         display = "block" if formula["tag"] == "div" else "inline"
@@ -92,7 +93,7 @@ def on_page_content(html: str, page: Page, **_: object) -> str:
             raise PluginError(f"{page.file.src_uri}: not understood: {formula['tex']}")
         return f'<div class="formula" tabindex="0">{made}</div>' if display == "block" else made
 
-    return FORMULA.sub(drawn, html)
+    return EMPTY_HEADING.sub("<td></td>", FORMULA.sub(drawn, html))
 
 
 class _AsElsewhere(Extension):

@@ -36,7 +36,7 @@ def commands_page() -> str:
     parts = ["# Commands", MADE]
     parsers = _actions_of(build_parser())
     for title, names in COMMANDS.items():
-        parts.append(f"## {title.capitalize()}")
+        parts.append(f"## Commands: {title}")
         for name in names:
             parts += _command(f"fedminmax {name}", parsers[name])
     return "\n\n".join(parts) + "\n"

@@ -67,7 +67,8 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if "FashionMNIST is not on this machine" in done.stderr:
         lacking(done.stderr)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    # A slow machine says every half a minute how far it is.
+    assert all("% done" in line for line in done.stderr.splitlines())
     (folder / "printed").write_text(done.stdout)
     return folder
 
