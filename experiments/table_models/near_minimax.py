@@ -13,6 +13,7 @@ import json
 import tempfile
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.methods.look_ahead import FedAvgFast, FedMinMaxFast
 from fedminmax.runs.plan import federate, with_class
+from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import fit
 
 MIN_ROWS, MAX_ROUNDS, CHUNK = 30, 200, 20_000
@@ -62,8 +64,18 @@ def risks_of(losses: Tensor, rows: Examples) -> dict[str, Any]:
     return {"mean": float(losses.mean()), "worst": float(groups.max()), "groups": groups.tolist()}
 
 
-def lines_of(name: str, problem: Problem, seed: int) -> Iterator[dict[str, Any]]:
-    """Train all models of a table and seed."""
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A table's federation with its class of models agreed, its loss, and records by part."""
+
+    federation: Simulation
+    loss: str
+    outputs: int
+    parts: dict[str, Examples]
+
+
+def prepared(problem: Problem, seed: int) -> Prepared:
+    """Hold out 30 % of the records and agree on the class of models, as `train` does."""
     with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         problem.frame.write_csv(Path(place) / "train.csv")
@@ -77,6 +89,13 @@ def lines_of(name: str, problem: Problem, seed: int) -> Iterator[dict[str, Any]]
         "train": concatenate([part.examples for part in tables.train if len(part.examples)]),
         "test": concatenate([part.examples for part in tables.test if len(part.examples)]),
     }
+    return Prepared(federation, config.model.loss, tables.encoding.outputs, parts)
+
+
+def lines_of(name: str, problem: Problem, seed: int) -> Iterator[dict[str, Any]]:
+    """Train all models of a table and seed."""
+    known = prepared(problem, seed)
+    parts = known.parts
     methods: dict[str, Any] = {
         "plain": FedAvgFast(),
         "exact": FedMinMaxFast(),
@@ -85,9 +104,9 @@ def lines_of(name: str, problem: Problem, seed: int) -> Iterator[dict[str, Any]]
     }
     for label in (*methods, "auto"):
         method = methods[label]
-        done = fit(federation, method, rounds=MAX_ROUNDS)
+        done = fit(known.federation, method, rounds=MAX_ROUNDS)
         model = done.model()
-        losses = {own: losses_of(model, config.model.loss, rows) for own, rows in parts.items()}
+        losses = {own: losses_of(model, known.loss, rows) for own, rows in parts.items()}
         if label == "exact":
             share = _automatic(losses["train"], parts["train"], done.weights)
             methods["auto"] = FedMinMaxFast(tolerance=share)

@@ -16,8 +16,6 @@ so the plain model's luck with a group's test records does not count.
 import argparse
 import json
 import math
-import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import NormalDist, fmean
@@ -26,15 +24,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from experiments.table_models.near_minimax import MAX_ROUNDS, MIN_ROWS, losses_of, problem_of
-from experiments.table_models.ours import ADDITIVE, configuration
+from experiments.table_models.near_minimax import (
+    MAX_ROUNDS,
+    MIN_ROWS,
+    losses_of,
+    prepared,
+    problem_of,
+)
 from experiments.table_models.tables import Problem, heart
-from fedminmax.config.read import read_config
-from fedminmax.core.examples import Examples, concatenate
-from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.core.examples import Examples
 from fedminmax.methods.look_ahead import FedAvgFast, FedMinMaxFast, Objective
 from fedminmax.methods.shared.players_state import own_risks_of
-from fedminmax.runs.plan import federate, with_class
 from fedminmax.training.train import fit
 
 TABLES = ("adult", "heart", "star", "math_achieve", "acs")
@@ -49,32 +49,21 @@ METHODS: dict[str, Any] = {
 
 def lines_of(name: str, problem: Problem, seed: int) -> Iterator[dict[str, Any]]:
     """Train all models of a table and seed."""
-    with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        problem.frame.write_csv(Path(place) / "train.csv")
-        text = configuration(problem, ADDITIVE, seed).replace("held_out = 0.0", "held_out = 0.3")
-        path = Path(place) / "fedminmax.toml"
-        path.write_text(text, encoding="utf-8")
-        config = read_config(path)
-        tables, chosen = with_class(config, load_federated_tables(config))
-        federation = federate(config, tables, "cpu", None, chosen)
-    parts = {
-        "train": concatenate([part.examples for part in tables.train if len(part.examples)]),
-        "test": concatenate([part.examples for part in tables.test if len(part.examples)]),
-    }
+    known = prepared(problem, seed)
+    parts = known.parts
     plain, gains = nn.Module(), [0.0]
     for label, method in METHODS.items():
-        done = fit(federation, method, rounds=MAX_ROUNDS)
+        done = fit(known.federation, method, rounds=MAX_ROUNDS)
         model = done.model()
         plain = model if label == "plain" else plain
         own = own_risks_of(done.progress.state)
         if own is not None:
             gains = [before - after for before, after in zip(own.plain, own.own, strict=True)]
         line = {
-            part: _by_group(losses_of(model, config.model.loss, rows), rows)
+            part: _by_group(losses_of(model, known.loss, rows), rows)
             for part, rows in parts.items()
         }
-        harms, helped = _clear_changes(plain, model, parts["test"], classes=tables.encoding.outputs)
+        harms, helped = _clear_changes(plain, model, parts["test"], classes=known.outputs)
         yield {
             "table": name,
             "seed": seed,
