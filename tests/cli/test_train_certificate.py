@@ -52,6 +52,21 @@ def test_a_run_stops_at_its_gap_and_says_what_is_proved(
     assert results_of(RUN)["convergence"]["converged"] is True
 
 
+def test_a_run_in_excess_says_what_of_a_risk_is_avoidable(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    method = 'name = "fedminmax-fast"\nrounds = 40\nobjective = "excess"'
+    run_here("train", write_config(hospitals, model=LOGISTIC, method=method))
+    said = " ".join(capsys.readouterr().out.split())
+    own, words = results_of(RUN)["own_risks"], "no model of this kind is known to remove"
+    if own["plain"] == own["own"]:
+        words = "nothing of the groups' training risk is known to be avoidable"
+    assert words in said
+    assert words in (RUN / "model_card.md").read_text()
+    run_here("report", RUN, "--out", "report.html")
+    assert words in Path("report.html").read_text()
+
+
 def test_algorithm_1_is_certified_after_its_run(
     hospitals: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -155,6 +155,17 @@ def test_both_claims_bracket_another_solvers_optimum(seed: int) -> None:
     assert shares @ values == pytest.approx(mean, rel=1e-9)
 
 
+@pytest.mark.parametrize("seed", [0, 3, 6, 11])
+def test_a_tiny_ridge_does_not_end_a_run_before_both_claims_are_close(seed: int) -> None:
+    """The less a ridge bends, the closer to the optimum a model must be to prove the bound."""
+    model = nn.Linear(FEATURES, 2).double()
+    for own in model.parameters():
+        nn.init.zeros_(own)
+    federation = Simulation(model, cross_entropy_loss, [rows_of(seed, classes=True)], ridge=1e-7)
+    proof, *_ = proof_of(fit(federation, FedMinMaxFast(tolerance=0.005), rounds=40))
+    assert proof.gap <= 1e-4
+
+
 @pytest.mark.parametrize("classes", [True, False])
 def test_a_larger_tolerance_has_a_lower_mean_and_none_is_exact_minimax(*, classes: bool) -> None:
     rows = rows_of(3, classes=classes)

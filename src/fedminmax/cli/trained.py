@@ -10,6 +10,7 @@ from fedminmax.cli.terminal import print_table, wide_console
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import markdown_table, markdown_text
 from fedminmax.findings.findings import findings
+from fedminmax.findings.own_risks import own_risks_text
 from fedminmax.findings.records import RISK, Results
 from fedminmax.findings.seed_spread import SeedSpread, spread_notes
 from fedminmax.findings.tables import Table, metrics_table, mistakes_tables
@@ -44,7 +45,7 @@ def print_outcome(console: Console, results: Sequence[Results]) -> None:
         _print(console, mistakes_tables(model)[0])
     if found.verdict is not None:
         console.print(Text.assemble((found.headline, "bold"), f" {found.verdict.reason}"))
-    for text in (found.small_groups, found.certified):
+    for text in (found.small_groups, found.certified, own_risks_text(model)):
         if text:
             console.print(text)
 

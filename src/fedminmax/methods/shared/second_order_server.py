@@ -59,7 +59,12 @@ from fedminmax.methods.shared.near_minimax import (
     worst_risk,
 )
 from fedminmax.methods.shared.replies import MAX_REPEATS, RiskSums
-from fedminmax.methods.shared.second_order_state import FIRST_DAMPING, Offsets, SecondOrderState
+from fedminmax.methods.shared.second_order_state import (
+    FIRST_DAMPING,
+    NOTHING_LEFT,
+    Offsets,
+    SecondOrderState,
+)
 from fedminmax.methods.shared.second_order_step import (
     DAMPING_FACTOR,
     MAX_DAMPING,
@@ -91,6 +96,7 @@ def after_second_order_round(
     losses = reported.losses + state.offsets.values * reported.counts
     reported = replace(reported, losses=losses)
     after = _after_round(state, reported, min_weight)
+    after = replace(after, is_settled=state.share_left <= NOTHING_LEFT)
     if after.is_halfway:
         after = _second_phase(after, min_weight)
     # A certificate refuses bounds that contradict each other.

@@ -25,7 +25,7 @@ from fedminmax.methods.shared.trial import Trial, new_trial
 MAX_CURVATURE = 20_000_000
 FIRST_DAMPING = 1e-3
 PREDICTION_FACTOR = 100.0
-# Shares of the risk that are as good as nothing: a proof cannot be closer for other reasons.
+# Of the risk: if a further round leaves a proof farther off, that is due to rounding.
 NOTHING_LEFT = 1e-7
 
 
@@ -102,6 +102,7 @@ class SecondOrderState:
     all that is computed from them, have the ``offsets``.
 
     In the second phase, ``promised`` and ``left`` are about the merit and the mean of ``allowed``.
+    ``is_settled`` says whether next to nothing was left before the last round already.
     """
 
     parameters: Tensor
@@ -133,6 +134,7 @@ class SecondOrderState:
     allowed: Allowed
     offsets: Offsets
     wants_curvature: bool = True
+    is_settled: bool = False
 
     @property
     def is_exact(self) -> bool:
@@ -206,18 +208,26 @@ class SecondOrderState:
     def remaining(self) -> float | None:
         """The certificate's gap; else a large multiple of the gain that the quadratics leave.
 
-        That gain is not a proof. But if it is tiny, the certificate's gap is due to the bounds on
-        rounding errors, which further rounds do not improve.
+        That gain is not a proof. But if it was tiny a round ago, the certificate's gap is due to
+        rounding, which further rounds do not improve.
         """
         if self.rounds == 0 or not self.is_exact:
             return None
-        risk = self.allowed.mean if self.allowed.is_sought else self.answer
-        share = max(self.left, 0.0) / max(risk, 1e-300)
-        predicted = share * (1.0 if self.structure.is_quadratic else PREDICTION_FACTOR)
+        predicted = self.share_left * (1.0 if self.structure.is_quadratic else PREDICTION_FACTOR)
         proved = self.certificate
         if proved is None:
             return predicted
-        return proved.gap if share > NOTHING_LEFT else min(proved.gap, predicted)
+        settled = self.is_settled or self.structure.is_quadratic
+        trusted = settled and self.share_left <= NOTHING_LEFT
+        return min(proved.gap, predicted) if trusted else proved.gap
+
+    @property
+    def share_left(self) -> float:
+        """What the quadratics leave to be gained, as a share of the risk that is minimised."""
+        if not self.is_exact:
+            return math.inf
+        risk = self.allowed.mean if self.allowed.is_sought else self.answer
+        return max(self.left, 0.0) / max(risk, 1e-300)
 
     @property
     def selected(self) -> Tensor:

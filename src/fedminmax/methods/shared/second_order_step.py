@@ -257,8 +257,10 @@ def _least_value(
         value = lowest_mix(functions.moved(found.point.step), least, weights)
     else:
         value = lowest_mix(functions, least, weights)
-    # Candidates aim a little below the limit; that margin is not theirs to gain.
-    return mean_from_game(found.game, value, found.worst) if state.allowed.is_sought else value
+    # Candidates aim a little below the limit; that margin is not theirs to gain, nor may the mean
+    # of a model that uses some of it look lower than that of any step.
+    worst = max(found.worst, state.allowed.worst) if state.allowed.is_sought else 0.0
+    return mean_from_game(found.game, value, worst) if state.allowed.is_sought else value
 
 
 def _positive(widest: Tensor) -> Tensor:
