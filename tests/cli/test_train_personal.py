@@ -5,6 +5,7 @@ Additive models from files: predictions that explain themselves, and a report of
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -94,6 +95,28 @@ def test_a_single_sites_own_model_is_the_common_one(hospitals: Path) -> None:
     for name, metric in common["metrics"].items():
         found = own["metrics"][name]["overall"]
         assert found == pytest.approx(metric["overall"], abs=1e-5)
+
+
+def test_thresholds_by_group_and_site_equalise_rates(hospitals: Path) -> None:
+    """LoGoFair's are measured where they stay; the common model is FedAvg's, with its rates."""
+    for path in hospitals.glob("*.csv"):
+        women = pl.col("sex") == "Female"
+        ill = pl.when(women & (pl.col("dose") < 1)).then(pl.lit("no")).otherwise("ill")
+        ward = pl.when(women).then(pl.lit("a")).otherwise(pl.lit("b"))
+        pl.read_csv(path).with_columns(ill=ill, ward=ward).write_csv(path)
+    files = ", ".join(f'{name} = "{name}_test.csv"' for name in HOSPITALS)
+    method = (
+        'rounds = 40\nname = "logofair"\nbudget = 0.02\nlocal_budget = 0.05\nlearning_rate = 0.1'
+    )
+    run_here("train", write_config(hospitals, data=f"test = {{ {files} }}", method=method))
+    results = results_of(RUN)
+    own, common = (_selected(results[name]) for name in ("personal", "test"))
+    assert max(common) - min(common) > 0.2
+    assert max(own) - min(own) < 0.5 * (max(common) - min(common))
+
+
+def _selected(measured: dict[str, Any]) -> list[float]:
+    return [group["value"] for group in measured["metrics"]["selection_rate"]["by_group"]]
 
 
 def test_rows_of_others_alone_leave_nothing_to_measure(

@@ -19,6 +19,7 @@ from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.group_drfa import GroupDRFA
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from fedminmax.methods.group_term import GroupTERM
+from fedminmax.methods.logofair import LoGoFair
 from fedminmax.methods.look_ahead import AFLFast, FedAvgFast, FedMinMaxFast
 from fedminmax.methods.minimax_fair import MinimaxFair, RelaxedMinimaxFair
 from fedminmax.methods.oracle_minimax import OracleMinimax
@@ -173,6 +174,16 @@ LOCAL = [
     Case(
         "Ditto",
         lambda batch: Ditto(0.5, learning_rate=0.3, personal_rate=0.2, epochs=3, batch_size=batch),
+    ),
+    Case(
+        "LoGoFair",
+        lambda batch: LoGoFair(0.05, 0.1, learning_rate=0.3, epochs=3, batch_size=batch),
+    ),
+    Case(
+        "LoGoFair-opportunity",
+        lambda batch: LoGoFair(
+            parity=Parity.OPPORTUNITY, learning_rate=0.3, epochs=3, batch_size=batch
+        ),
     ),
     Case(
         "GroupSCAFFPD",

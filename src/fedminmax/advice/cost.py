@@ -128,5 +128,5 @@ def _dummy_site(task: Task, census: Census, row: Tensor) -> SiteData:
 def _reply(method: AnyMethod[Any], order: Order, site: SiteData, workspace: Workspace) -> Sums:
     """Return the reply to a round's first request, whatever the method's kind."""
     if lets_sites_keep(method):
-        site = replace(site, kept=method.start_keeping(order.parameters))
+        site = replace(site, kept=method.start_keeping(order.parameters, site.groups))
     return site_reply(method, order, site, workspace)[0]

@@ -11,9 +11,9 @@ from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import markdown_table, markdown_text
 from fedminmax.findings.findings import findings
 from fedminmax.findings.own_risks import own_risks_text
-from fedminmax.findings.records import RISK, Results
+from fedminmax.findings.records import Results
 from fedminmax.findings.seed_spread import SeedSpread, spread_notes
-from fedminmax.findings.tables import Table, metrics_table, mistakes_tables
+from fedminmax.findings.tables import Table, mistakes_tables, personal_table
 
 SPREAD_FILE, TABLE_FILE = "seeds.json", "seeds.md"
 
@@ -23,8 +23,7 @@ def print_trained(folder: Path, results: Sequence[Results]) -> None:
     console = wide_console()
     model = results[0]
     if model.personal is not None and model.personal.rows:
-        title = "Personal models, each on the test records of its site"
-        _print(console, metrics_table(model, model.personal, title, [RISK]))
+        _print(console, personal_table(model, model.personal))
     print_outcome(console, results)
     # A path is copied: it stays in one piece, however narrow the terminal.
     for line in (

@@ -7,7 +7,7 @@ from fedminmax.core.text import listed
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.findings.changes import EVERYONE
 from fedminmax.findings.disclosure import FEWER, is_small, publishable
-from fedminmax.findings.records import Measured, Metric, Results
+from fedminmax.findings.records import RISK, Measured, Metric, Results
 from fedminmax.findings.text import (
     NOTHING,
     capitalised,
@@ -25,6 +25,7 @@ from fedminmax.findings.verdict import (
     measure_of,
     mistakes_of,
 )
+from fedminmax.metrics.row_scores import SELECTED
 
 DIFFERENCE = "highest minus lowest group"
 ARROW = "\N{RIGHTWARDS ARROW}"
@@ -182,6 +183,13 @@ def metrics_table(
         ("group", "records", *(metric_name(name, results) for name in shown)),
         tuple(lines[place] for place in small_last(results, test, lines)),
     )
+
+
+def personal_table(results: Results, personal: Measured) -> Table:
+    """Return risks of the models that sites keep, and rates of what they answer."""
+    title = "Personal models, each on the test records of its site"
+    shown = [name for name in (RISK, SELECTED) if name in personal.metrics]
+    return metrics_table(results.model_copy(update={"test": personal}), personal, title, shown)
 
 
 def parity_table(results: Results, test: Measured, *, sites: bool = True) -> Table | None:

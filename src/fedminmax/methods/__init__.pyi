@@ -15,6 +15,7 @@ from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.group_drfa import GroupDRFA
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from fedminmax.methods.group_term import GroupTERM
+from fedminmax.methods.logofair import LoGoFair
 from fedminmax.methods.look_ahead import AFLFast, FedAvgFast, FedMinMaxFast, Objective
 from fedminmax.methods.minimax_fair import MinimaxFair, RelaxedMinimaxFair
 from fedminmax.methods.oracle_minimax import OracleMinimax
@@ -42,6 +43,7 @@ __all__ = [
     "GroupDRFA",
     "GroupSCAFFPD",
     "GroupTERM",
+    "LoGoFair",
     "MinimaxFair",
     "Objective",
     "OracleMinimax",

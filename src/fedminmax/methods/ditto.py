@@ -89,7 +89,7 @@ class Ditto:
         """As in FedAvg."""
         return self.fedavg.order(state, key)
 
-    def start_keeping(self, parameters: Tensor) -> Tensor:
+    def start_keeping(self, parameters: Tensor, groups: int) -> Tensor:  # noqa: ARG002
         """v_k^0 = theta^0."""
         return parameters
 

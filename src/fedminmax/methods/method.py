@@ -230,7 +230,7 @@ class AsksAgain(LocalMethod[StateT], Protocol[StateT]):
 class KeepingMethod(Method[StateT], Protocol[StateT]):
     """A method whose sites keep private state from round to round."""
 
-    def start_keeping(self, parameters: Tensor) -> Tensor:
+    def start_keeping(self, parameters: Tensor, groups: int) -> Tensor:
         """Return every site's private state before its first round."""
         ...
 

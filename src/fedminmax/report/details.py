@@ -17,6 +17,7 @@ from fedminmax.findings.tables import (
     mistakes_tables,
     models_table,
     parity_table,
+    personal_table,
 )
 from fedminmax.findings.text import (
     LOSS_NAMES,
@@ -190,9 +191,7 @@ def _measures(run: Run) -> Detail:
     if between := parity_table(results, results.test):
         tables.append(between)
     if results.personal and results.personal.metrics:
-        own = results.model_copy(update={"test": results.personal})
-        title = "Personal models, each on the test records of its site"
-        tables.append(metrics_table(own, own.test, title, [RISK]))
+        tables.append(personal_table(results, results.personal))
     meaning = (
         f"{capitalised(risk_name(results))}: {MEANINGS[results.task]}. Intervals are in the file. "
         "A group with fewer than ten test records has no values."

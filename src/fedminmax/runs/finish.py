@@ -48,7 +48,7 @@ from fedminmax.runs.folder import CONFIG_FILE, claim_run, finished_results
 from fedminmax.runs.measured import identify, measured
 from fedminmax.runs.plan import CHOSEN, TableRun, TableTraining
 from fedminmax.runs.privacy import privacy_of_run
-from fedminmax.training.progress import Progress, answer_of, members_of
+from fedminmax.training.progress import Progress, answer_of, members_of, personal_models
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from fedminmax.training.simulation import Simulation
 
@@ -71,13 +71,17 @@ def measure_personal(
 ) -> tuple[Measured, list[str]]:
     """Return metrics by group over all sites' test rows, and notes about them.
 
-    ``kept`` has a row of parameters for each site; ``common`` is the shared model.
+    ``kept`` has what each site keeps; ``common`` is the shared model.
     """
     models = {
-        site: federation.model(parameters).cpu()
-        for site, parameters in zip(tables.sites, kept, strict=True)
+        site: personal_models(federation, own)
+        for site, own in zip(tables.sites, kept.cpu(), strict=True)
     }
-    scored = [(models[part.owner], part.examples) for part in tables.test if part.owner in models]
+    scored = [
+        (model.cpu(), part.examples.rows(groups[part.examples.group]))
+        for part in tables.test
+        for model, groups in models.get(part.owner, ())
+    ]
     others = [part.owner for part in tables.test if part.owner not in models]
     notes = []
     if others:

@@ -32,7 +32,7 @@ from fedminmax.studies.scores import (
 )
 from fedminmax.studies.study import RunPlan, Study, papers_iterate
 from fedminmax.training.checkpoint import resume_run
-from fedminmax.training.progress import Progress, answer_of
+from fedminmax.training.progress import Progress, answer_of, personal_models
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 from fedminmax.training.simulation import Simulation
 
@@ -210,8 +210,13 @@ def _personal_scores(
     if progress.kept.numel() == 0:
         return None
     counts = federation.census.counts.to(torch.float64)
-    models = [study.scores(federation.model(own)) for own in progress.kept]
-    return mix_scores(models, counts / counts.sum(dim=0))
+    shares = counts / counts.sum(dim=0)
+    scores, of_groups = [], []
+    for own, share in zip(progress.kept, shares, strict=True):
+        for model, groups in personal_models(federation, own):
+            scores.append(study.scores(model))
+            of_groups.append(share * groups)
+    return mix_scores(scores, torch.stack(of_groups))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Generic
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.iterates import Iterate, Iterates, initial_iterates
@@ -34,6 +34,7 @@ from fedminmax.methods.shared.checks import check_share, check_whole, checked_me
 from fedminmax.methods.shared.players_state import server_of
 from fedminmax.methods.shared.second_order_state import SecondOrderState
 from fedminmax.training.protocol import Federation, RunIdentity, identity_of
+from fedminmax.training.simulation import Simulation
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,9 @@ def initial_progress(
     check_keeps_to_cone(method, state, federation.census)
     kept = torch.zeros(0, dtype=initial.dtype)
     if lets_sites_keep(method):
-        kept = method.start_keeping(initial).repeat(federation.census.sites, 1)
+        kept = method.start_keeping(initial, federation.census.groups).repeat(
+            federation.census.sites, 1
+        )
     return Progress(
         settings_of(repr(method)),
         identity_of(federation),
@@ -151,6 +154,32 @@ def members_of(progress: Progress[StateT], output: Iterate) -> Tensor:
     if answer is None and isinstance(state, SelectingState):
         return state.selected.clone()
     return progress.iterates.parameters(answer or output).unsqueeze(0)
+
+
+def personal_models(federation: Simulation, kept: Tensor) -> list[tuple[nn.Module, Tensor]]:
+    """Return the models that a site keeps, each with whether it predicts for a group [A].
+
+    There is one for all groups, or, if the site keeps a number for each group besides, one for
+    each: its number is added to the output of class 1.
+    """
+    groups, size = federation.census.groups, len(federation.initial_parameters)
+    model = federation.model(kept[:size])
+    if len(kept) == size:
+        return [(model, torch.ones(groups, dtype=torch.bool))]
+    shifted = [_Shifted(model, shift).eval() for shift in kept[size:]]
+    return list(zip(shifted, torch.eye(groups, dtype=torch.bool), strict=True))
+
+
+class _Shifted(nn.Module):
+    """A model of two classes with a number added to its second output."""
+
+    def __init__(self, model: nn.Module, shift: Tensor) -> None:
+        super().__init__()
+        self.model, self.shift = model, nn.functional.pad(shift.reshape(1), (1, 0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.model(x)
+        return outputs + self.shift
 
 
 @dataclass(frozen=True, eq=False)

@@ -286,7 +286,8 @@ def reply_to(
     if state is None or not lets_sites_keep(method):
         return site_reply(method, order, site, workspace)[0]
     kept = SiteState(state)
-    before = kept.before(order.key.round, method.start_keeping(encoded_site.start))
+    start = method.start_keeping(encoded_site.start, site.groups)
+    before = kept.before(order.key.round, start)
     reply, now = site_reply(method, order, replace(site, kept=before), workspace)
     # An overflow would end the next round here: a server that sends a model to one site alone
     # would learn from it.
