@@ -20,9 +20,6 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 # Relative to the largest entry of the programme.
 TOLERANCE = 1e-13
-# Maximum least-squares residual of conditions that have a solution.
-MAX_RESIDUAL = 1e-10
-ROUNDING = 1e-14
 # Larger than any feasible move: bounds are at most 1 apart.
 MAX_MOVE = 10.0
 # A weight rarely reaches or leaves a bound more than once; this stops cycles caused by rounding.
@@ -177,31 +174,34 @@ def _active_set(
 def _best_move(quadratic: Array, linear: Array, weights: Array, free: Mask) -> tuple[Array, bool]:
     """Return a change of the free weights, of sum 0, and whether it ends at their optimum.
 
-    It solves the optimality conditions by least squares. If they have no solution, the objective
-    decreases along the residual.
+    Where the objective bends it is Newton's step. If it still falls in directions in which it does
+    not bend, the change is along them, and ends at a bound.
     """
     size = int(free.sum())
     move = np.zeros_like(weights)
     if size < 2:
         return move, True
-    conditions = np.ones((size + 1, size + 1))
-    conditions[:size, :size] = quadratic[np.ix_(free, free)]
-    conditions[size, size] = 0.0
-    target = np.zeros(size + 1)
-    target[:size] = (linear - quadratic @ weights)[free]
-    solution = np.linalg.lstsq(conditions, target, rcond=TOLERANCE)[0]
-    rest = target[:size] - conditions[:size] @ solution
-    rest -= rest.mean()
-    # Rounding errors grow with the solution.
-    if np.abs(rest).max() > MAX_RESIDUAL + ROUNDING * np.abs(solution).max():
-        # Without curvature in this direction, the move ends at a bound.
-        bend = float(rest @ conditions[:size, :size] @ rest)
-        move[free] = rest * min(
-            float(rest @ rest) / max(bend, 1e-300), MAX_MOVE / np.abs(rest).max()
-        )
+    matrix = quadratic[np.ix_(free, free)]
+    bends, directions = np.linalg.eigh(_centred(matrix))
+    pull = (linear - quadratic @ weights)[free]
+    pulls = directions.T @ (pull - pull.mean())
+    is_flat = bends <= TOLERANCE * np.abs(matrix).max()
+    falls = directions @ np.where(is_flat, pulls, 0.0)
+    falls -= falls.mean()
+    steepest = float(np.abs(falls).max())
+    if steepest > TOLERANCE:
+        move[free] = falls * (MAX_MOVE / steepest)
         return move, False
-    move[free] = solution[:size] - solution[:size].mean()
+    step = directions @ np.divide(pulls, bends, out=np.zeros(size), where=~is_flat)
+    move[free] = step - step.mean()
     return move, True
+
+
+def _centred(matrix: Array) -> Array:
+    """Return the same quadratic function of weights that add up to 0, flat where they do not."""
+    rows: Array = matrix - matrix.mean(axis=0)
+    centred: Array = rows - rows.mean(axis=1, keepdims=True)
+    return centred
 
 
 def _weight_to_free(
