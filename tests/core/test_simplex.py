@@ -320,9 +320,11 @@ def test_no_weights_of_nearly_equal_tangents_are_better() -> None:
     """Where everyone keeps nearly the whole share, a bound's tangents come in pairs."""
     for seed in range(500):
         rng = np.random.default_rng(seed)
-        points, numbers, apart = rng.integers(1, 5), rng.integers(1, 7), 10.0 ** -rng.integers(3, 13)
+        points, numbers = rng.integers(1, 5), rng.integers(1, 7)
+        apart = 10.0 ** -rng.integers(3, 13)
         # Slopes shrink as points come near the optimum.
-        slopes = rng.normal(size=(points, 1, numbers)) * 10.0 ** -rng.integers(5, size=(points, 1, 1))
+        lengths = 10.0 ** -rng.integers(5, size=(points, 1, 1))
+        slopes = lengths * rng.normal(size=(points, 1, numbers))
         slopes = (slopes + apart * rng.normal(size=(points, 2, numbers))).reshape(-1, numbers)
         heights = 0.1 * rng.normal(size=(points, 1)) + apart * rng.normal(size=(points, 2))
         products = torch.from_numpy(100.0 * slopes @ slopes.T)
