@@ -57,6 +57,14 @@ ONE_STEP = [
         lambda _: APStar(learning_rate=0.3, fit_rounds=1),
     ),
     Case(
+        "APStar-keep_share",
+        lambda _: APStar(learning_rate=0.3, fit_rounds=1, keep_share=0.3),
+    ),
+    Case(
+        "MinimaxFair-keep_share",
+        lambda _: MinimaxFair(learning_rate=0.3, fit_rounds=3, keep_share=0.3),
+    ),
+    Case(
         "MinimaxFair",
         lambda _: MinimaxFair(learning_rate=0.3, fit_rounds=3),
     ),

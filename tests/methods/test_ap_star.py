@@ -120,10 +120,10 @@ def test_weight_moves_only_among_the_groups_seen() -> None:
     """Two of three groups share 0.6: half of it moves to the one behind, (.3, .3) -> (.15, .45)."""
     weights = torch.tensor([0.3, 0.4, 0.3], dtype=torch.float64)
     seen, behind = torch.tensor([True, False, True]), torch.tensor([False, False, True])
-    moved = move_towards(behind, seen, weights, alpha=0.5, divisor=1)
+    moved = move_towards(behind, seen, weights, alpha=0.5, divisor=1, kept=0.0 * weights)
     assert moved.tolist() == pytest.approx([0.15, 0.4, 0.45], abs=1e-15)
     assert torch.equal(moved[1], weights[1])
-    damped = move_towards(behind, seen, weights, alpha=0.5, divisor=4)
+    damped = move_towards(behind, seen, weights, alpha=0.5, divisor=4, kept=0.0 * weights)
     assert damped.tolist() == pytest.approx([0.24, 0.4, 0.36], abs=1e-15)
 
 

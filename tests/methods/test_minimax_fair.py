@@ -79,7 +79,7 @@ def test_without_an_adversary_every_fit_is_to_the_mean_risk() -> None:
 def test_weights_without_mass_stay_instead_of_becoming_nan() -> None:
     weights = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     risks = torch.tensor([float("nan"), 0.5, 0.2], dtype=torch.float64)
-    assert torch.equal(exponentiate(weights, risks, ~risks.isnan(), 1.0), weights)
+    assert torch.equal(exponentiate(weights, risks, ~risks.isnan(), 1.0, 0.0 * weights), weights)
 
 
 def test_what_makes_no_sense_is_refused() -> None:

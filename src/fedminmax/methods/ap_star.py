@@ -20,6 +20,9 @@ over (``is_over``): further rounds change nothing, and the caller may stop.
 If sites are absent, a model can become the best only if its evaluation round covered every group;
 other fits are ignored, and a group that was not covered keeps its weight.
 One outer step is ``fit_rounds`` + 1 rounds (see ``shared.fits``).
+
+With ``keep_share`` k, every group keeps k of its share as weight, and in place of its risk r_a
+counts k times the mean risk plus (1 - k) r_a.
 """
 
 import math
@@ -30,7 +33,7 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
-from fedminmax.methods.card import AUTHORS, FITS, SAFE_RATE, MethodCard, Over, Pace, Weights
+from fedminmax.methods.card import AUTHORS, FITS, KEEP, SAFE_RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_share, check_whole
 from fedminmax.methods.shared.fits import (
@@ -70,6 +73,7 @@ class APStarState:
     weights=Weights.GROUPS,
     sources=SAFE_RATE
     | FITS
+    | KEEP
     | {"alpha": AUTHORS, "divisor": AUTHORS, "divisor_cap": AUTHORS, "fit_patience": AUTHORS},
 )
 @dataclass(frozen=True)
@@ -84,12 +88,13 @@ class APStar:
     divisor_cap: int = 20
     fit_patience: int = 20
     warm_start: bool = True
+    keep_share: float = 0.0
     name: str = "APStar"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_fits(self.name, self.learning_rate, self.fit_rounds)
+        check_fits(self.name, self.learning_rate, self.fit_rounds, self.keep_share)
         check_share(self.name, alpha=self.alpha)
         check_whole(
             self.name,
@@ -103,8 +108,8 @@ class APStar:
         """The weights start uniform; theta^0 is the best model until one is fitted."""
         return APStarState(
             parameters,
-            uniform_weights(census),
-            fits=initial_fits(parameters, census),
+            torch.lerp(uniform_weights(census), census.group_shares, self.keep_share),
+            fits=initial_fits(parameters, census, self.keep_share),
             selected=parameters.unsqueeze(0),
             best_worst_risk=math.inf,
             divisor=self.divisor,
@@ -132,7 +137,9 @@ class APStar:
                 state, parameters=descend(state.parameters, total), fits=after_step(state.fits)
             )
         included = state.fits.included
-        risks, seen = total.group_risks, (total.group_count > 0) & included
+        mean = float(total.group_loss.sum() / total.group_count.sum())
+        risks = (1.0 - self.keep_share) * total.group_risks + self.keep_share * mean
+        seen = (total.group_count > 0) & included
         judged = self._judge(state, risks[included]) if torch.equal(seen, included) else state
         # The risk of a missing group is NaN, for which the comparison is false.
         behind = (risks >= judged.best_worst_risk) & included
@@ -140,7 +147,12 @@ class APStar:
             judged,
             parameters=next_start(state.parameters, state.fits, warm=self.warm_start),
             weights=move_towards(
-                behind, seen, state.weights, alpha=self.alpha, divisor=judged.divisor
+                behind,
+                seen,
+                state.weights,
+                alpha=self.alpha,
+                divisor=judged.divisor,
+                kept=state.fits.kept,
             ),
             fits=after_fit(state.fits),
         )
@@ -159,19 +171,25 @@ class APStar:
 
 
 def move_towards(
-    behind: Tensor, seen: Tensor, weights: Tensor, *, alpha: float, divisor: int
+    behind: Tensor, seen: Tensor, weights: Tensor, *, alpha: float, divisor: int, kept: Tensor
 ) -> Tensor:
     """Shift weight towards the groups ``behind``, within the total weight of the groups ``seen``.
 
+    It is about what weights are above ``kept``.
+
     >>> half, both = torch.tensor([0.5, 0.5], dtype=torch.float64), torch.tensor([True, True])
-    >>> move_towards(torch.tensor([True, False]), both, half, alpha=0.5, divisor=1).tolist()
+    >>> first, kept = torch.tensor([True, False]), torch.tensor([0.0, 0.25], dtype=torch.float64)
+    >>> move_towards(first, both, half, alpha=0.5, divisor=1, kept=0.0 * kept).tolist()
     [0.75, 0.25]
+    >>> move_towards(first, both, half, alpha=0.25, divisor=1, kept=kept).tolist()
+    [0.5625, 0.4375]
     """
-    mass = weights[seen].sum()
+    above = (weights - kept)[seen]
+    mass = above.sum()
     if not bool(behind.any()) or float(mass) == 0.0:
         return weights
     pull = behind[seen].to(weights.dtype) / behind.sum()
-    mixed = (1.0 - alpha) * weights[seen] / mass + alpha / divisor * pull
+    mixed = (1.0 - alpha) * above / mass + alpha / divisor * pull
     moved = weights.clone()
-    moved[seen] = mass * mixed / mixed.sum()
+    moved[seen] = kept[seen] + mass * mixed / mixed.sum()
     return moved

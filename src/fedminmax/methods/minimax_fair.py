@@ -54,7 +54,17 @@ from torch import Tensor
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
-from fedminmax.methods.card import AUTHORS, FITS, OURS, SAFE_RATE, MethodCard, Over, Pace, Weights
+from fedminmax.methods.card import (
+    AUTHORS,
+    FITS,
+    KEEP,
+    OURS,
+    SAFE_RATE,
+    MethodCard,
+    Over,
+    Pace,
+    Weights,
+)
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_not_negative, check_positive, check_whole
 from fedminmax.methods.shared.fits import (
@@ -84,7 +94,7 @@ from fedminmax.methods.shared.replies import weigh_by_group
     pace=Pace.ONE_STEP,
     minimax=True,
     weights=Weights.GROUPS,
-    sources=SAFE_RATE | FITS | {"adversary_rate": AUTHORS},
+    sources=SAFE_RATE | FITS | KEEP | {"adversary_rate": AUTHORS},
     mixes_fits=True,
 )
 @dataclass(frozen=True)
@@ -96,17 +106,18 @@ class MinimaxFair:
     _: KW_ONLY
     fit_rounds: int = 20
     warm_start: bool = True
+    keep_share: float = 0.0
     name: str = "MinimaxFair"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_fits(self.name, self.learning_rate, self.fit_rounds)
+        check_fits(self.name, self.learning_rate, self.fit_rounds, self.keep_share)
         check_not_negative(self.name, adversary_rate=self.adversary_rate)
 
     def init(self, parameters: Tensor, census: Census) -> HedgedFitsState:
         """The weights start at rho."""
-        return start_hedging(parameters, census.group_shares, census)
+        return start_hedging(parameters, census.group_shares, census, self.keep_share)
 
     def order(self, state: HedgedFitsState, key: RoundKey) -> Order:
         """Broadcast the model of the current fit and its weights."""

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
-from fedminmax.methods.card import FITS, OURS, SAFE_RATE, MethodCard, Over, Pace, Weights
+from fedminmax.methods.card import FITS, KEEP, OURS, SAFE_RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_whole
 from fedminmax.methods.shared.fits import (
@@ -46,7 +46,7 @@ from fedminmax.methods.shared.replies import uniform_weights, weigh_by_group
     pace=Pace.ONE_STEP,
     minimax=True,
     weights=Weights.GROUPS,
-    sources=SAFE_RATE | FITS | {"fits": OURS},
+    sources=SAFE_RATE | FITS | KEEP | {"fits": OURS},
     mixes_fits=True,
 )
 @dataclass(frozen=True)
@@ -58,17 +58,18 @@ class OracleMinimax:
     _: KW_ONLY
     fit_rounds: int = 20
     warm_start: bool = True
+    keep_share: float = 0.0
     name: str = "OracleMinimax"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
         check_whole(self.name, minimum=1, fits=self.fits)
-        check_fits(self.name, self.learning_rate, self.fit_rounds)
+        check_fits(self.name, self.learning_rate, self.fit_rounds, self.keep_share)
 
     def init(self, parameters: Tensor, census: Census) -> HedgedFitsState:
         """The weights start uniform."""
-        return start_hedging(parameters, uniform_weights(census), census)
+        return start_hedging(parameters, uniform_weights(census), census, self.keep_share)
 
     def order(self, state: HedgedFitsState, key: RoundKey) -> Order:
         """Broadcast the model of the current fit and its weights."""

@@ -19,6 +19,9 @@ proportion to mu_a exp(eta r_a) and the other always plays its best response, th
 the responses approaches the minimax value. Two papers on fair learning do this, with
 different starts and rates. The mixture keeps every fitted model: m fits of a model with d
 parameters take m * d numbers.
+
+With ``keep_share`` k, groups keep k rho_a, and the game is about what weights are above that: the
+responses are then to k times the mean risk plus the rest times the worst one.
 """
 
 from dataclasses import dataclass, replace
@@ -27,33 +30,40 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.messages import Census, Order, RoundKey, Sums, descend
-from fedminmax.core.solvers.simplex import tilted_weights
-from fedminmax.methods.shared.checks import check_rate, check_whole
+from fedminmax.core.solvers.simplex import FixedShares, tilted_weights
+from fedminmax.methods.shared.checks import check_keep_share, check_rate, check_whole
 
 
 @dataclass(frozen=True, eq=False)
 class Fits:
     """The progress of the fits: gradient steps of the current one, and how many are done.
 
-    ``included`` are the groups whose weights may change (see ``shared.replies``).
+    ``included`` are the groups whose weights may change (see ``shared.replies``), and ``kept`` is
+    what each group's weight is at least.
     """
 
     start: Tensor
     group_shares: Tensor
     included: Tensor
+    kept: Tensor
     steps: int
     done: int
 
 
-def check_fits(method: str, learning_rate: float | None, fit_rounds: int) -> None:
+def check_fits(
+    method: str, learning_rate: float | None, fit_rounds: int, keep_share: float = 0.0
+) -> None:
     """Refuse invalid settings of fits."""
     check_rate(method, learning_rate)
     check_whole(method, minimum=1, fit_rounds=fit_rounds)
+    check_keep_share(method, keep_share)
 
 
-def initial_fits(parameters: Tensor, census: Census) -> Fits:
+def initial_fits(parameters: Tensor, census: Census, keep_share: float = 0.0) -> Fits:
     """Return the progress before the first step of the first fit."""
-    return Fits(parameters, census.group_shares, census.included, steps=0, done=0)
+    shares, included = census.group_shares, census.included
+    kept = FixedShares(shares, included, keep_share).kept
+    return Fits(parameters, shares, included, kept, steps=0, done=0)
 
 
 def order_step(key: RoundKey, parameters: Tensor, weights: Tensor, fits: Fits) -> Order:
@@ -114,11 +124,13 @@ class HedgedFitsState:
         return mixture_so_far(self.members, self.parameters)
 
 
-def start_hedging(parameters: Tensor, weights: Tensor, census: Census) -> HedgedFitsState:
-    """Return the state before the first fit, with these weights."""
-    return HedgedFitsState(
-        parameters, weights, initial_fits(parameters, census), no_members(parameters)
-    )
+def start_hedging(
+    parameters: Tensor, weights: Tensor, census: Census, keep_share: float
+) -> HedgedFitsState:
+    """Return the state before the first fit, with these weights but for what groups keep."""
+    fits = initial_fits(parameters, census, keep_share)
+    weights = torch.lerp(weights, census.group_shares, keep_share)
+    return HedgedFitsState(parameters, weights, fits, no_members(parameters))
 
 
 def hedge(
@@ -136,26 +148,31 @@ def hedge(
             total.group_risks,
             (total.group_count > 0) & state.fits.included,
             rate,
+            state.fits.kept,
         ),
         after_fit(state.fits),
         with_member(state.members, state.parameters),
     )
 
 
-def exponentiate(weights: Tensor, risks: Tensor, seen: Tensor, rate: float) -> Tensor:
+def exponentiate(weights: Tensor, risks: Tensor, seen: Tensor, rate: float, kept: Tensor) -> Tensor:
     """Make weights proportional to ``weights * exp(rate * risks)`` among the groups ``seen``.
 
-    A missing group keeps its weight exactly, and the others share the mass that they had.
+    A missing group keeps its weight exactly, and the others share the mass that they had. It is
+    about what weights are above ``kept``.
 
     >>> import torch
     >>> weights = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
     >>> risks = torch.tensor([float("nan"), 0.0, 1e6], dtype=torch.float64)
-    >>> exponentiate(weights, risks, ~risks.isnan(), 1.0).tolist()
+    >>> exponentiate(weights, risks, ~risks.isnan(), 1.0, 0.0 * weights).tolist()
     [0.5, 0.0, 0.5]
+    >>> exponentiate(weights, risks, ~risks.isnan(), 1.0, 0.5 * weights).tolist()
+    [0.5, 0.125, 0.375]
     """
-    mass = weights[seen].sum()
+    above = (weights - kept)[seen]
+    mass = above.sum()
     if float(mass) == 0.0:
         return weights
     moved = weights.clone()
-    moved[seen] = mass * tilted_weights(weights[seen], risks[seen], rate)
+    moved[seen] = kept[seen] + mass * tilted_weights(above, risks[seen], rate)
     return moved
