@@ -9,7 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedminmax.findings.text import NOTHING
 from fedminmax.report.chai import NAMESPACE
+from fedminmax.report.downloads import csv_of
+from fedminmax.report.page import build_report
+from fedminmax.report.read_run import read_run
 from tests.cli.command import complaint, fedminmax
 
 # The order of the schema v0.2 at mc.chai.org, without what may be missing.
@@ -143,3 +147,48 @@ def test_a_document_is_of_one_run_and_replaces_nothing_unasked(run: Path) -> Non
     words = ("report", "run", "--format", "annex-iv", "--out", "taken.md")
     assert "taken.md" in complaint(*words, cwd=run)
     assert (run / "taken.md").read_text() == "mine"
+
+
+def test_no_page_tells_how_few_of_a_group_are_of_a_class(tmp_path: Path) -> None:
+    """Of 60 "M" 54 are not hired: with the 60, both 54 and 3/54 would tell that 6 are."""
+    sizes = {("F", "no"): 150, ("F", "yes"): 150, ("M", "no"): 54, ("M", "yes"): 6}
+    sizes |= {("X", "no"): 80, ("X", "yes"): 70}
+    lines = [key for key, size in sizes.items() for _ in range(size)]
+    # Every 18th "no" is a false alarm, every second "yes" is missed.
+    score = [float(i % 18 == 0 if own == "no" else i % 2) for i, (_, own) in enumerate(lines)]
+    other = [float(i % 9 == 0 if own == "no" else i % 3 > 0) for i, (_, own) in enumerate(lines)]
+    columns = {"sex": [sex for sex, _ in lines], "hired": [own for _, own in lines]}
+    pl.DataFrame(columns | {"score": score, "other": other}).write_csv(tmp_path / "all.csv")
+    words = ("all.csv", "--predictions", "score", "--against", "other", "--target", "hired")
+    done = fedminmax("audit", *words, "--groups", "sex", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert fedminmax("report", "run", cwd=tmp_path).returncode == 0
+    report = build_report([read_run(tmp_path / "run")])
+    csv = [line.split(",") for line in csv_of(report.parts[0].run).splitlines()]
+    measures = {
+        group: {own[3] for own in csv if own[1] == group} for group in {own[1] for own in csv}
+    }
+    rates = {own for own in measures["sex F"] if "“yes”" in own}
+    assert len(rates) == 5
+    assert measures["sex M"] == measures["sex F"] - rates
+    # 70 of "X" would follow from 226 of all and 150 of "F": no rate that tells it exactly.
+    assert all(len(own[4].partition(".")[2]) == 3 for own in csv if own[1] == "sex X")
+    parts = {part.name: part for part in report.parts[0].details}
+    for table in parts["mistakes"].tables:
+        cells = {line[0]: line for line in table.lines}
+        assert cells["sex F"][1] == "150"
+        assert (cells["sex M"][1], cells["sex X"][1]) == (NOTHING, NOTHING)
+        assert cells["sex M"][-1].startswith("too few")
+    for table in parts["measures"].tables[:2]:
+        line = next(line for line in table.lines if line[0] == "sex M")
+        told = [cell for cell, header in zip(line, table.headers, strict=True) if "“yes”" in header]
+        assert {*told} == {NOTHING}
+    card = written(tmp_path, "chai", "model_card.xml")
+    assert "rate of “yes”, sex F" in card
+    assert "rate of “yes”, sex M" not in card
+    annex = written(tmp_path, "annex-iv", "annex_iv.md")
+    tables = re.findall(r"rate of “yes” \|\n(?:\|.*\n)+", annex)
+    assert len(tables) == 3
+    assert all("| sex F |" in table and "| sex M |" not in table for table in tables)
+    text = written(tmp_path, "ll144", "impact_ratios.md")
+    assert f"| sex M | 60 | {NOTHING} | {NOTHING} | fewer than 10 are of one class |" in text

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedminmax.core.text import counted, listed
-from fedminmax.findings.records import Results
+from fedminmax.findings.records import Measured, Results
 from fedminmax.findings.text import NOTHING
 
 LEAST = 10
@@ -72,6 +72,21 @@ def publishable(counts: Sequence[int]) -> Counts:
         together if together >= LEAST else None,
         None if is_small(total) else total,
     )
+
+
+# What is about records of a class, and tells how many these are: 3 of 49 is 0.0612, and no other.
+OF_CLASS = frozenset(
+    {"selection_rate", "false_positive_rate", "false_negative_rate", "calibration", "auroc"}
+)
+
+
+def is_told(test: Measured, metric: str, place: int) -> bool:
+    """Whether a group's value may be passed on: neither it nor one of its classes is small."""
+    rows = test.metrics[metric].by_group[place].rows
+    own = [rows]
+    if metric in OF_CLASS and test.positives:
+        own += [test.positives[place], rows - test.positives[place]]
+    return not any(map(is_small, own))
 
 
 def is_small(count: int) -> bool:

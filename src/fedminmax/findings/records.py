@@ -82,6 +82,7 @@ class Measured(BaseModel, frozen=True):
     """All metrics on the test rows, and differences and ratios of rates between groups.
 
     Groups with fewer than ``min_rows`` rows count neither as worst group nor in the difference.
+    ``positives`` are the rows of the second of two classes, by group.
     """
 
     rows: Count
@@ -89,6 +90,7 @@ class Measured(BaseModel, frozen=True):
     min_rows: Count
     metrics: dict[str, Metric]
     parity: dict[str, Parity] = {}
+    positives: tuple[Count, ...] = ()
 
     def small_groups(self, groups: Sequence[str]) -> dict[str, int]:
         """Return the groups with too few rows to be compared, and their test rows."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fedminmax.core.text import listed
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.findings.changes import EVERYONE
-from fedminmax.findings.disclosure import FEWER, is_small, publishable
+from fedminmax.findings.disclosure import FEWER, is_told, publishable
 from fedminmax.findings.records import RISK, Measured, Metric, Results
 from fedminmax.findings.text import (
     NOTHING,
@@ -85,14 +85,15 @@ def mistakes_tables(results: Results) -> list[Table]:
 
 
 def _mistakes_table(results: Results, metric: str) -> Table:
-    *groups, everyone = zip((*results.groups, EVERYONE), mistakes_of(results, metric), strict=True)
-    judged = [(name, change) for name, change in groups if change and change.has_enough_rows]
+    *changes, whole = mistakes_of(results, metric)
+    groups = [
+        (name, own if is_told(results.test, metric, place) else None)
+        for place, (name, own) in enumerate(zip(results.groups, changes, strict=True))
+    ]
+    judged = [(name, own) for name, own in groups if own and own.has_enough_rows]
     few = [entry for entry in groups if entry not in judged]
     judged.sort(key=lambda entry: -entry[1].before)
-    *rows, whole = (change.rows if change else 0 for change in mistakes_of(results, metric))
-    counts = dict(
-        zip((*results.groups, EVERYONE), (*publishable(rows).cells, f"{whole:,}"), strict=True)
-    )
+    counts = _records_of(results, metric)
     change = results.change
     at_once = f", for all {change.comparisons:,} comparisons at once" if change else ""
     return Table(
@@ -101,7 +102,7 @@ def _mistakes_table(results: Results, metric: str) -> Table:
         ("group", "records", "standard", "new", "change"),
         tuple(
             (name, NOTHING if one is None else counts[name], *change_cells(results, one))
-            for name, one in (*judged, everyone, *few)
+            for name, one in (*judged, (EVERYONE, whole), *few)
         ),
     )
 
@@ -171,7 +172,14 @@ def metrics_table(
     columns = [(test.metrics[name], decimals_of(results, name, test)) for name in shown]
     counts = records_cells(test)
     lines = [
-        (name, counts[place], *(_starred(*own, name, place) for own in columns))
+        (
+            name,
+            counts[place],
+            *(
+                _starred(*own, name, place) if is_told(test, metric, place) else NOTHING
+                for metric, own in zip(shown, columns, strict=True)
+            ),
+        )
         for place, name in enumerate(results.groups)
     ]
     lines += [
@@ -264,15 +272,12 @@ def _both(results: Results, baseline: Results | None, metric: str, place: int | 
     decimals, levels = decimals_of(results, metric), []
     for own in (baseline, results):
         if own is not None and metric in own.test.metrics:
+            if place is not None and not is_told(own.test, metric, place):
+                return NOTHING
             found = own.test.metrics[metric]
             levels.append(found.overall if place is None else found.by_group[place])
-    if place is not None and any(is_small(level.rows) for level in levels):
-        return NOTHING
     return f" {ARROW} ".join(number(level.value, decimals) for level in levels)
 
 
 def _starred(metric: Metric, decimals: int, group: str, place: int) -> str:
-    level = metric.by_group[place]
-    if is_small(level.rows):
-        return NOTHING
-    return estimate(level, decimals) + " *" * (metric.worst_group == group)
+    return estimate(metric.by_group[place], decimals) + " *" * (metric.worst_group == group)

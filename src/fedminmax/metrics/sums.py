@@ -197,6 +197,13 @@ def parity_from_totals(
     return parity_measures(scored, CONFIDENCE, [str(own) for own in small])
 
 
+def positives_of(names: Sequence[str], sums: ScoreSums) -> tuple[int, ...]:
+    """Return the rows of the positive class by group; () without one."""
+    if MISSED not in names:
+        return ()
+    return tuple(sums.totals[:, names.index(MISSED) + len(names)].round().long().tolist())
+
+
 def paired_sums_of(names: Sequence[str], sums: ScoreSums) -> dict[str, ScoreSums]:
     """Return the first two models' score sums, side by side, by metric.
 

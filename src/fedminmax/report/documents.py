@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedminmax.config.sections import ReportSection
-from fedminmax.findings.disclosure import FEWER, publishable
+from fedminmax.findings.disclosure import FEWER, is_told, publishable
 from fedminmax.findings.records import Results
 from fedminmax.findings.text import capitalised, estimate, metric_name
 from fedminmax.methods.catalogue import CARDS
@@ -123,9 +123,9 @@ class Known:
             metric = test.metrics[name]
             lines = [("all records", estimate(metric.overall, 3))]
             lines += [
-                (group, estimate(own, 3))
-                for group, own in zip(self.results.groups, metric.by_group, strict=True)
-                if own.has_enough_rows
+                (group, estimate(metric.by_group[place], 3))
+                for place, group in enumerate(self.results.groups)
+                if metric.by_group[place].has_enough_rows and is_told(test, name, place)
             ]
             lines.append(("highest minus lowest group", estimate(metric.difference, 3)))
             found.append((capitalised(metric_name(name, self.results)), lines))

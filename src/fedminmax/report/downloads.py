@@ -10,7 +10,7 @@ from typing import Any
 
 from fedminmax.config.messages import toml_key, toml_string
 from fedminmax.findings.changes import EVERYONE
-from fedminmax.findings.disclosure import is_small, publishable
+from fedminmax.findings.disclosure import is_told, publishable
 from fedminmax.findings.records import Interval, Results
 from fedminmax.findings.text import metric_name
 from fedminmax.report.read_run import Run
@@ -52,22 +52,26 @@ def csv_of(run: Run) -> str:
 
 
 def _lines(results: Results) -> Iterator[list[str]]:
-    for metric, measured in results.test.metrics.items():
+    test = results.test
+    for metric, measured in test.metrics.items():
         counts = publishable([level.rows for level in measured.by_group])
-        shown = ["" if count is None else str(count) for count in counts.shown]
-        whole = "" if counts.total is None else str(counts.total)
-        levels = (*measured.by_group, measured.overall)
-        for group, count, level in zip(
-            (*results.groups, EVERYONE), (*shown, whole), levels, strict=True
-        ):
-            if is_small(level.rows):
-                continue
-            words = (results.method.name, group, count, metric_name(metric, results))
-            yield [*map(_plain, words), *_numbers(level)]
+        withheld = {*counts.hidden, *publishable(test.positives).hidden}
+        for place, (group, level) in enumerate(zip(results.groups, measured.by_group, strict=True)):
+            if is_told(test, metric, place):
+                digits = ".3f" if place in withheld else ".6g"
+                yield _line(results, metric, group, counts.shown[place], level, digits)
+        yield _line(results, metric, EVERYONE, counts.total, measured.overall, ".6g")
 
 
-def _numbers(level: Interval) -> list[str]:
-    return ["" if end is None else f"{end:.6g}" for end in (level.value, level.low, level.high)]
+def _line(
+    results: Results, metric: str, group: str, rows: int | None, level: Interval, digits: str
+) -> list[str]:
+    words = (results.method.name, group, metric_name(metric, results))
+    model, name, measure = map(_plain, words)
+    ends = [
+        "" if end is None else f"{end:{digits}}" for end in (level.value, level.low, level.high)
+    ]
+    return [model, name, "" if rows is None else str(rows), measure, *ends]
 
 
 def _plain(text: str) -> str:

@@ -25,12 +25,13 @@ SMALL_SHARE = 0.02
 
 @dataclass(frozen=True)
 class Category:
-    """One line: its records, those of them that are selected, and whether its count is told."""
+    """One line: its records, the selected and the positive ones, and whether its count is told."""
 
     name: str
     rows: int
     selected: float
     told: bool = True
+    positives: int = 0
 
 
 def impact_ratio_tables(known: Known) -> str:
@@ -45,9 +46,16 @@ def impact_ratio_tables(known: Known) -> str:
     levels = results.test.metrics[SELECTED].by_group
     # The counts of the report, or both together would tell what neither does.
     counts = publishable([own.rows for own in levels])
+    positives = results.test.positives or (0,) * len(levels)
     groups = [
-        Category(name, own.rows, own.rows * (own.value or 0.0), shown is not None)
-        for name, own, shown in zip(results.groups, levels, counts.shown, strict=True)
+        Category(
+            name,
+            own.rows,
+            own.rows * (own.value or 0.0),
+            counts.shown[place] is not None,
+            positives[place],
+        )
+        for place, (name, own) in enumerate(zip(results.groups, levels, strict=True))
     ]
     unknown = [own for own in groups if _is_unknown(own.name, attributes)]
     known_groups = [own for own in groups if own not in unknown]
@@ -103,6 +111,7 @@ def _within(groups: Sequence[Category], number: int, attributes: Sequence[str]) 
             before.rows + own.rows,
             before.selected + own.selected,
             before.told and own.told,
+            before.positives + own.positives,
         )
     return list(found.values())
 
@@ -129,6 +138,8 @@ def _line(own: Category, rates: Mapping[str, Estimate], best: str) -> list[str]:
     if rate is None:
         return [own.name, rows, NOTHING, NOTHING, "under 2 % of the records"]
     selected_rows = round(own.selected)
+    if is_small(own.positives) or is_small(own.rows - own.positives):
+        return [own.name, rows, NOTHING, NOTHING, f"{FEWER} are of one class"]
     if is_small(selected_rows) or is_small(own.rows - selected_rows):
         return [own.name, rows, NOTHING, NOTHING, f"{FEWER} are selected, or are not"]
     selected = f"{rate.value:.3f} ({rate.low:.3f} to {rate.high:.3f})"

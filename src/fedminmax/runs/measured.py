@@ -1,6 +1,7 @@
 """Put metrics and their changes, computed from sums of scores, into the records of results.json."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from fedminmax.metrics.sums import (
     metrics_from_sums,
     paired_sums_of,
     parity_from_totals,
+    positives_of,
     within_groups,
 )
 
@@ -31,8 +33,12 @@ def measured(
     """Return one model's metrics from sums of scores; ``small`` groups were not trained for."""
     if not bool(sums.counts.any()):
         return records.NOT_MEASURED
-    metrics = metrics_from_sums(metric_names(encoding), sums, model, small)
-    parity = _parity(metrics.parity, groups)
+    names = metric_names(encoding)
+    metrics = metrics_from_sums(names, sums, model, small)
+    optional: dict[str, Any] = {
+        "parity": _parity(metrics.parity, groups),
+        "positives": positives_of(names, sums),
+    }
     return records.Measured(
         rows=sum(metrics.counts.values()),
         confidence=metrics.confidence,
@@ -41,7 +47,7 @@ def measured(
             records.RISK if name in RISKS else name: _metric(metric, metrics, groups, small)
             for name, metric in metrics.metrics.items()
         },
-        **({"parity": parity} if parity else {}),
+        **{name: own for name, own in optional.items() if own},
     )
 
 
