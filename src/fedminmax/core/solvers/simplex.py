@@ -187,14 +187,15 @@ def _best_move(quadratic: Array, linear: Array, weights: Array, free: Mask) -> t
     pulls = directions.T @ (pull - pull.mean())
     is_flat = bends <= TOLERANCE * np.abs(matrix).max()
     falls = directions @ np.where(is_flat, pulls, 0.0)
+    # Among the directions that are flat is that of a common shift.
     falls -= falls.mean()
     steepest = float(np.abs(falls).max())
     if steepest > TOLERANCE:
-        move[free] = falls * (MAX_MOVE / steepest)
-        return move, False
-    step = directions @ np.divide(pulls, bends, out=np.zeros(size), where=~is_flat)
+        step = falls * (MAX_MOVE / steepest)
+    else:
+        step = directions @ np.divide(pulls, bends, out=np.zeros(size), where=~is_flat)
     move[free] = step - step.mean()
-    return move, True
+    return move, steepest <= TOLERANCE
 
 
 def _centred(matrix: Array) -> Array:
