@@ -1,5 +1,6 @@
 """The frontier: another solver's optimum at every point, none below the boundary, few rounds."""
 
+from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -140,13 +141,30 @@ def test_the_answer_is_the_recommended_point() -> None:
 
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-2, 0.1])
 def test_with_a_tolerance_the_lowest_mean_within_it_is_recommended(tolerance: float) -> None:
-    rows = classes(4, 4, 3, 2)
-    state, _ = found_in(federation_of(rows), FedMinMaxFast(tolerance=tolerance, frontier=True))
-    limit = (1.0 + tolerance) * worst_by_scipy(rows, 2, RIDGE)
-    own, *more = state.points[state.recommended :]
-    assert own.worst <= limit + 1e-6
-    assert all(own.mean <= other.mean + 1e-9 for other in more)
-    assert all(other.worst > limit - 1e-4 for other in state.points[: state.recommended])
+    federation = federation_of(classes(4, 4, 3, 2))
+    method = FedMinMaxFast(tolerance=tolerance, frontier=True)
+    last = fit(federation, method, rounds=200)
+    state, alone = last.progress.state, replace(method, frontier=False)
+    proof = fit(federation, alone, rounds=200).certificate
+    assert isinstance(state, FrontierState)
+    assert proof is not None
+    assert proof.limit is not None
+    own = state.points[state.recommended]
+    assert len(state.points) == len(KEEP_SHARES)
+    assert state.spent <= MAX_ROUNDS
+    assert own.worst <= proof.limit * (1 + 1e-4)
+    # That of a run for this tolerance alone, whose bound of the worst risk is not the same.
+    assert own.mean == pytest.approx(proof.mean, rel=2e-4)
+    assert own.certificate.gap <= 1e-3
+    keeps = [point.keep_share for point in state.points]
+    assert keeps == sorted(keeps, reverse=True)
+    assert torch.equal(last.members, state.models[state.recommended].unsqueeze(0))
+
+
+def test_if_the_plain_model_is_within_the_tolerance_it_is_recommended() -> None:
+    federation = federation_of(classes(4, 4, 3, 2))
+    state, _ = found_in(federation, FedMinMaxFast(tolerance=0.9, frontier=True))
+    assert state.recommended == 0
 
 
 def test_small_groups_keep_their_share_in_every_point() -> None:
@@ -177,13 +195,14 @@ def test_squared_errors_take_one_round_per_point() -> None:
     assert max(point.certificate.gap for point in state.points) <= 1e-4
 
 
-def test_a_stopped_run_ends_with_the_same_points(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [ALL, FedMinMaxFast(tolerance=0.01, frontier=True)])
+def test_a_stopped_run_ends_with_the_same_points(method: FedMinMaxFast, tmp_path: Path) -> None:
     federation = federation_of(classes(1, 3, 3, 2))
-    whole, rounds = found_in(federation)
-    for stop in (1, 4, rounds - 5, rounds):
-        for _ in train_resumably(tmp_path, federation, ALL, rounds=stop):
+    whole, rounds = found_in(federation, method)
+    for stop in (1, 4, rounds - 5, rounds - 1, rounds):
+        for _ in train_resumably(tmp_path, federation, method, rounds=stop):
             pass
-    restored = load_checkpoint(tmp_path, initial_progress(federation, ALL))
+    restored = load_checkpoint(tmp_path, initial_progress(federation, method))
     assert restored is not None
     state = restored.progress.state
     assert restored.progress.round == rounds

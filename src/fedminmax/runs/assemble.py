@@ -34,8 +34,9 @@ from fedminmax.findings.card import render_card
 from fedminmax.findings.verdict import judge
 from fedminmax.methods.card import KEEP_SHARE_FOR_NETWORKS
 from fedminmax.methods.shared.excess_server import OwnRisks
-from fedminmax.methods.shared.frontier_server import FoundPoints, ProvedBoundary
+from fedminmax.methods.shared.frontier_server import FoundPoints
 from fedminmax.methods.shared.look_ahead import LookAhead
+from fedminmax.methods.shared.players_state import ProvedBoundary
 from fedminmax.metrics.sums import (
     ScoreSums,
     by_group,

@@ -33,8 +33,12 @@ from fedminmax.data.tables.sources import format_of_file, read_source
 from fedminmax.exports.effects import departures_of
 from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
 from fedminmax.findings.records import Measured, Results
-from fedminmax.methods.shared.frontier_server import ProvedBoundary
-from fedminmax.methods.shared.players_state import boundary_of, frontier_of, own_risks_of
+from fedminmax.methods.shared.players_state import (
+    ProvedBoundary,
+    boundary_of,
+    frontier_of,
+    own_risks_of,
+)
 from fedminmax.metrics.code_sums import code_shape, code_sums, no_code_sums
 from fedminmax.metrics.sums import empty_sums, metric_names, score_table, sum_by_group, sum_scores
 from fedminmax.runs.assemble import (

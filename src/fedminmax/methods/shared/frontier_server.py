@@ -9,7 +9,8 @@ vector maximization, 1968), and a proved lower bound L_k on F_k is a half-plane
     k m + (1 - k) w >= L_k
 
 outside of which no model of this kind lies. The server walks from k = 1 to k = 0, each point from
-the model of the one before, whose sums serve the next objective as well.
+the model of the one before, whose sums serve the next objective as well. With a tolerance, the last
+point to be found is the lowest mean within it (``near_minimax``), which is that of the k that fits.
 
 | symbol | name                     |
 |--------|--------------------------|
@@ -18,33 +19,36 @@ the model of the one before, whose sums serve the next objective as well.
 | L_k    | certificate.lower        |
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.certificate import (
-    Certificate,
-    check_provable,
-    cone_of,
-    errors_at,
-    lower_bound,
-)
+from fedminmax.core.certificate import Certificate, check_provable, errors_at
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.methods.shared.noisy_server import NoisyState
 from fedminmax.methods.shared.replies import RiskSums
-from fedminmax.methods.shared.second_order_server import after_second_order_round, retargeted
+from fedminmax.methods.shared.second_order_server import (
+    after_second_order_round,
+    retargeted,
+    within_limit,
+)
 from fedminmax.methods.shared.second_order_state import SecondOrderState
-from fedminmax.methods.shared.second_order_step import quadratics
 
 # Instead of 1, which would leave the adversary nothing to choose.
 PLAIN = 1.0 - 1e-6
 KEEP_SHARES = (PLAIN, 0.98, 0.93, 0.8, 0.5, 0.3, 0.15, 0.05, 0.01, 0.0)
-# Rounds after the plain model is found; each further point has one of them, some a second one.
-MAX_ROUNDS = 15
+# With a tolerance, the point within it takes the place of this one, which is close to minimax.
+REPLACED, UNKNOWN = 0.01, -1.0
+# Rounds after the plain model is found; each further point has one of them, some a second one, and
+# the one within a tolerance usually two.
+MAX_ROUNDS, WITHIN_TOLERANCE = 15, 2
 # A point within this share of its bound needs no second round.
 CLOSE = 3e-4
+# Two points differ by more than this in k.
+SAME = 1e-6
 MAX_INCOMPLETE = 20
 # As a share of the risk: what is left to gain of it does not show in a proof.
 NOTHING_LEFT = 1e-12
@@ -74,28 +78,6 @@ class FoundPoints:
     recommended: int
 
 
-@dataclass(frozen=True)
-class ProvedBoundary:
-    """Where a run's model is, penalty included, and what its sums prove of all other models.
-
-    ``lines`` are (k, L_k). If the server knows no groups, ``worst`` is None, without lines.
-    """
-
-    mean: float
-    worst: float | None
-    penalty: float
-    lines: tuple[tuple[float, float], ...] = ()
-
-    def in_units(self, unit: float) -> "ProvedBoundary":
-        """Return the same for losses multiplied by ``unit``."""
-        return ProvedBoundary(
-            self.mean * unit,
-            None if self.worst is None else self.worst * unit,
-            self.penalty * unit,
-            tuple((keep, lower * unit) for keep, lower in self.lines),
-        )
-
-
 @dataclass(frozen=True, eq=False)
 class FrontierState:
     """The server at work on one point, and the points so far.
@@ -103,7 +85,7 @@ class FrontierState:
     ``target`` is the number of the point that is being sought, ``asked`` the rounds that it took,
     ``spent`` the rounds after the first point. Of the points so far: ``models`` [p, n], ``risks``
     and ``all_weights`` [p, groups], and ``proofs`` [p, 4]: upper, lower, penalty, round. With a
-    ``tolerance``, the recommended one is chosen last: the lowest mean within it.
+    ``tolerance``, the recommended one is found last, and has its place among the others then.
     """
 
     server: SecondOrderState
@@ -157,7 +139,18 @@ class FrontierState:
 
     @property
     def _is_known(self) -> bool:
-        return self.target > self.recommended
+        return self.is_complete or (not self.tolerance and self.target > self.recommended)
+
+    @property
+    def is_within_tolerance(self) -> bool:
+        """Whether the point that is sought is the last one, the lowest mean within a tolerance."""
+        return self.tolerance > 0 and self.target == len(self.keep_shares) - 1
+
+    @property
+    def left_over(self) -> int:
+        """How many rounds the points after the one that is sought need at the least."""
+        points = len(self.keep_shares) - self.target - 1
+        return points + (WITHIN_TOLERANCE - 1) * (self.tolerance > 0)
 
     @property
     def points(self) -> tuple[FrontierPoint, ...]:
@@ -230,7 +223,10 @@ def start_frontier(
         raise InputError(
             "frontier: needs second derivatives; set curvature = true, or take fewer columns"
         )
+    tolerance = server.allowed.tolerance
     points = keep_shares_of(keep_share)
+    if tolerance:
+        points = [*(keep for keep in points if keep != REPLACED), UNKNOWN]
     fixed = replace(server.fixed, keep_share=points[0])
     groups = len(fixed.shares)
     rows = torch.zeros(0, groups, dtype=torch.float64)
@@ -247,7 +243,7 @@ def start_frontier(
         rows,
         rows.new_zeros(0, 4),
         points.index(min(keep_share, PLAIN)),
-        server.allowed.tolerance,
+        tolerance,
     )
 
 
@@ -281,6 +277,10 @@ def after_frontier_round(
 def _is_found(state: FrontierState, optimality_gap: float) -> bool:
     """Return whether the point is close enough, or other points need the rounds that are left."""
     server = state.server
+    if state.is_within_tolerance:
+        left = server.remaining
+        near = left is not None and left <= optimality_gap
+        return near or (state.asked > 0 and state.spent >= MAX_ROUNDS)
     proved, gap = _proof(server), optimality_gap
     if state.asked and state.target not in (0, state.recommended):
         gap = max(optimality_gap, CLOSE)
@@ -288,8 +288,7 @@ def _is_found(state: FrontierState, optimality_gap: float) -> bool:
     measured = state.asked > int(server.structure.is_quadratic)
     if proved.gap <= gap or (measured and server.left <= NOTHING_LEFT * proved.upper):
         return True
-    further = len(state.keep_shares) - state.target - 1
-    return state.target > 0 and state.asked > 0 and state.spent + further >= MAX_ROUNDS
+    return state.target > 0 and state.asked > 0 and state.spent + state.left_over >= MAX_ROUNDS
 
 
 def _proof(server: SecondOrderState) -> Certificate:
@@ -303,6 +302,8 @@ def _proof(server: SecondOrderState) -> Certificate:
 
 def _after_point(state: FrontierState) -> FrontierState:
     """Keep the best model as the point that was sought, and turn to the next one."""
+    if state.is_within_tolerance:
+        return _with_recommended(state)
     server, number = state.server, state.target + 1
     proved = _proof(server)
     proof = [proved.upper, proved.lower, proved.penalty, state.rounds]
@@ -316,41 +317,42 @@ def _after_point(state: FrontierState) -> FrontierState:
         asked=0,
     )
     if state.is_complete:
-        return _within_tolerance(state) if state.tolerance else state
+        return state
+    if state.is_within_tolerance:
+        return replace(state, server=within_limit(server, state.tolerance, None, 0.0))
     return replace(state, server=retargeted(server, float(state.keep_shares[number])))
 
 
-def _within_tolerance(state: FrontierState) -> FrontierState:
-    """Recommend the lowest mean whose worst risk is nearly as low as is possible."""
-    points, least = state.points, state.points[-1].certificate
-    limit = least.lower + state.tolerance * (least.lower + (least.highest_own or 0.0))
-    allowed = [place for place, point in enumerate(points) if point.worst <= limit]
-    return replace(state, recommended=min(allowed, default=len(points) - 1))
+def _with_recommended(state: FrontierState) -> FrontierState:
+    """Put the lowest mean within the tolerance in its place among the points."""
+    server, near = state.server, state.server.allowed
+    # No two points have one k; that of the plain model is the highest.
+    taken = state.keep_shares[:-1].tolist()
+    keep = min(max(near.keep_share, SAME), PLAIN - SAME)
+    while any(abs(keep - own) < SAME for own in taken):
+        keep -= SAME
+    game, ridge = replace(server.fixed, keep_share=keep), server.structure.ridge
+    point = server.structure.to_free(near.model)
+    upper = float(game.mix(near.risks).max()) + server.error_at(point).value
+    proof = [upper, server.bound_of(game, upper), 0.5 * ridge * float(point @ point), state.rounds]
+    place = sum(own > keep for own in taken)
 
+    def with_row(rows: Tensor, new: Tensor) -> Tensor:
+        return torch.cat([rows[:place], new.unsqueeze(0).to(rows), rows[place:]])
 
-def proved_boundary(server: object, *, knows_groups: bool) -> ProvedBoundary | None:
-    """Return what the last rounds of any run prove, for every k; None if they prove nothing."""
-    if not isinstance(server, SecondOrderState) or not server.is_exact:
-        return None
-    ridge, point = server.structure.ridge, server.structure.to_free(server.selected[0])
-    step = point - server.structure.to_free(server.best)
-    risks = quadratics(server).moved(step).values if server.structure.is_quadratic else server.risks
-    near, penalty = server.allowed, 0.5 * ridge * float(point @ point)
-    keep_share = near.keep_share if near.is_sought else server.fixed.keep_share
-    games = [replace(server.fixed, keep_share=keep) for keep in keep_shares_of(keep_share)]
-    mean, worst = float(server.fixed.shares @ risks), float(games[-1].mix(risks).max())
-    if near.is_sought:
-        mean, worst = near.mean, near.worst
-    own = server.offsets
-    mean, worst = mean - own.of_mean(server.fixed), worst - own.of_mix(games[-1])
-    if not knows_groups:
-        return ProvedBoundary(mean, None, penalty)
-    if not server.proves:
-        return None
-    lines = []
-    for game in games:
-        upper = float(game.mix(server.risks).max())
-        cuts = server.tangents.mixed(game).cuts(upper, ridge)
-        bound = lower_bound(cuts, ridge, 0.0, cone_of(server.structure, upper))
-        lines.append((game.keep_share, max(bound, 0.0) - own.of_mix(game)))
-    return ProvedBoundary(mean, worst, penalty, tuple(lines))
+    risks = with_row(state.risks, near.risks)
+    allowed = torch.stack([server.fixed.mix(own).max() for own in risks]) <= near.limit
+    # That of another point is lower only by what the last one leaves to be gained.
+    means = torch.where(allowed, risks @ server.fixed.shares, math.inf)
+    return replace(
+        state,
+        keep_shares=with_row(state.keep_shares[:-1], torch.tensor(keep)),
+        models=with_row(state.models, near.model),
+        risks=risks,
+        all_weights=with_row(state.all_weights, server.weights),
+        proofs=with_row(state.proofs, torch.tensor(proof, dtype=torch.float64)),
+        recommended=int(means.argmin()),
+        tolerance=0.0,
+        target=state.target + 1,
+        asked=0,
+    )

@@ -22,7 +22,6 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from fedminmax.core.certificate import cone_of, lower_bound
 from fedminmax.core.solvers.max_of_quadratics import highest_mix
 from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.methods.shared.second_order_state import Allowed, SecondOrderState
@@ -77,7 +76,7 @@ def begun(
     allowed = (1.0 + tolerance) * least if limit is None else limit
     limit, margin = max(allowed, worst), MARGIN * tolerance * least
     target = limit - margin - 2.0 * error
-    near = Allowed(model, tolerance, limit, target, margin, keep_share=FIRST_KEEP_SHARE)
+    near = Allowed(model, risks, tolerance, limit, target, margin, keep_share=FIRST_KEEP_SHARE)
     state = replace(state, allowed=near, left=math.inf)
     return with_allowed(state, model, risks, min_weight)
 
@@ -94,21 +93,19 @@ def with_allowed(
     mean = float(state.fixed.shares @ risks) + error
     if worst > near.limit or mean >= near.mean:
         return state
-    return replace(state, allowed=replace(near, model=model, worst=worst, mean=mean))
+    return replace(state, allowed=replace(near, model=model, worst=worst, mean=mean, risks=risks))
 
 
 def with_mean_bound(
     state: SecondOrderState, game: FixedShares, min_weight: float
 ) -> SecondOrderState:
     """Add which mean risk no model within the limit is below."""
-    near, ridge = state.allowed, state.structure.ridge
+    near = state.allowed
     if not state.proves:
         return state
     # Models whose mean is no lower than that of the one known need not be considered.
-    cuts = state.tangents.mixed(game).cuts(near.mean, ridge)
-    floor, cone = state.fixed.floor(min_weight), cone_of(state.structure, near.mean)
-    bound = lower_bound(cuts, ridge, floor, cone)
-    size = abs(bound) + near.limit
+    bound = state.bound_of(game, near.mean, state.fixed.floor(min_weight))
+    size = bound + near.limit
     proved = mean_from_game(game, bound - ROUNDINGS * size, near.limit)
     return replace(state, allowed=replace(near, lower=max(near.lower, proved)))
 

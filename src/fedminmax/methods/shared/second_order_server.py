@@ -42,9 +42,7 @@ from fedminmax.core.certificate import (
     Measured,
     Tangents,
     check_same_rows,
-    cone_of,
     errors_at,
-    lower_bound,
     masked_errors,
     steepest_change,
     tangents_at,
@@ -317,12 +315,8 @@ def _with_tangents(state: SecondOrderState, new: Tangents, min_weight: float) ->
 
 
 def _with_lower(state: SecondOrderState, min_weight: float) -> SecondOrderState:
-    ridge, fixed = state.structure.ridge, state.fixed
-    cuts = state.tangents.mixed(fixed).cuts(state.upper, ridge)
-    cone = cone_of(state.structure, state.upper)
-    bound = lower_bound(cuts, ridge, fixed.floor(min_weight), cone)
-    # Losses are not negative.
-    return replace(state, lower=max(state.lower, bound, 0.0))
+    bound = state.bound_of(state.fixed, state.upper, state.fixed.floor(min_weight))
+    return replace(state, lower=max(state.lower, bound))
 
 
 def _look_ahead(state: SecondOrderState, gain: float, min_weight: float) -> SecondOrderState:

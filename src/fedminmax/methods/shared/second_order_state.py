@@ -11,8 +11,10 @@ from fedminmax.core.certificate import (
     Errors,
     RowSize,
     Tangents,
+    cone_of,
     errors_at,
     errors_of_quadratics,
+    lower_bound,
     masked_errors,
 )
 from fedminmax.core.linear_structure import LinearStructure
@@ -34,16 +36,18 @@ class Allowed:
     """The models whose worst risk is at most a limit, and the one of lowest mean among those known.
 
     Attributes:
+        model: the model, with its ``worst`` and ``mean`` risk, rounded up, penalty included.
+        risks: the players' risks there.
         tolerance: by how much of its minimum the worst risk may be above it; 0 is exact minimax.
         limit: c; infinite until the second phase begins.
         target: what candidates aim at. With ``margin``, it is below the limit by so little that the
             mean hardly changes, and by enough to keep candidates within the limit.
         keep_share: k, with which the last candidate was found (see ``second_order_step``).
-        model: the model, with its ``worst`` and ``mean`` risk, rounded up, penalty included.
         lower: no model within the limit has a lower mean.
     """
 
     model: Tensor
+    risks: Tensor
     tolerance: float
     limit: float = math.inf
     target: float = math.inf
@@ -199,6 +203,13 @@ class SecondOrderState:
         size = replace(self.size, masked=masked)
         return worst + errors_at(self.structure, size, float(theta.norm()), worst).value
 
+    def bound_of(self, game: FixedShares, worst: float, floor: float = 0.0) -> float:
+        """Return what a game's value, at most ``worst``, is proved not to be below."""
+        ridge = self.structure.ridge
+        cuts, cone = self.tangents.mixed(game).cuts(worst, ridge), cone_of(self.structure, worst)
+        # Losses are not negative.
+        return max(lower_bound(cuts, ridge, floor, cone), 0.0)
+
     @property
     def is_halfway(self) -> bool:
         """Whether the second phase is still to come."""
@@ -298,6 +309,6 @@ def start_second_order(
         trial=new_trial(start, players),
         curved=new(players),
         natural_curvature=new(int(structure.coded), structure.curvature_numbers),
-        allowed=Allowed(start, tolerance),
+        allowed=Allowed(start, new(players), tolerance),
         offsets=Offsets(torch.zeros(players, dtype=torch.float64)),
     )

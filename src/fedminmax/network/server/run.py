@@ -20,8 +20,13 @@ from fedminmax.core.json_log import JsonLog
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.method import lets_sites_keep
 from fedminmax.methods.shared.excess_server import OwnRisks
-from fedminmax.methods.shared.frontier_server import FoundPoints, ProvedBoundary
-from fedminmax.methods.shared.players_state import boundary_of, frontier_of, own_risks_of
+from fedminmax.methods.shared.frontier_server import FoundPoints
+from fedminmax.methods.shared.players_state import (
+    ProvedBoundary,
+    boundary_of,
+    frontier_of,
+    own_risks_of,
+)
 from fedminmax.network.server import disk
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import Agreement
