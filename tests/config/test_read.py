@@ -70,7 +70,8 @@ def test_what_is_left_open_depends_on_the_method(tmp_path: Path) -> None:
         config = read_config(write_config(tmp_path, nothing, (unnamed[0], own + "\n"), additive))
         assert config.method.options == dict([own.split(" = ")])
     config = read_config(write_config(tmp_path, nothing, unnamed, network))
-    assert config.model == ModelSection("mlp", (3,), "cross_entropy", 0.0)
+    effects = ModelSection("mlp", (3,), "cross_entropy", 0.0, pairs=10, inputs="effects")
+    assert config.model == effects
     assert (config.validation, config.patience) == (0.1, 30)
     assert config.method.options == {"linear_start": "true", "keep_share": "0.5"}
 
@@ -476,7 +477,7 @@ def test_a_wrong_type_is_left_for_validation_to_report() -> None:
 def test_what_is_stated_is_kept() -> None:
     file = {"model": {"kind": "mlp", "loss": "brier", "ridge": 2.0}, "method": {"rounds": 3}}
     filled = resolved(file)
-    assert filled["model"] == file["model"]
+    assert filled["model"] == {**file["model"], "inputs": "effects", "pairs": 10}
     assert filled["method"]["rounds"] == 3
 
 

@@ -8,6 +8,7 @@ from torch import nn
 from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.core.additive.model import Pair
 from fedminmax.core.models import Mixture, linear_or_mlp
+from fedminmax.data.tables.effect_inputs import inputs_of
 from fedminmax.data.tables.encode import model_for_predictions
 from fedminmax.data.tables.encoding import (
     BinnedQuantity,
@@ -106,6 +107,23 @@ def saved_additive_model(classes: tuple[str, ...], members: int = 1) -> SavedMod
         kind="additive",
         hidden=(),
         members=members,
+        loss="cross_entropy",
+        iterate="last",
+    )
+
+
+def saved_network_on_effects(classes: tuple[str, ...]) -> SavedModel:
+    """A network whose inputs are the effects of that additive model."""
+    encoding = saved_additive_model(classes).encoding
+    effects = torch.randn(encoding.scores, len(encoding.names), dtype=torch.float64)
+    counts = torch.arange(1.0, len(encoding.names) + 1.0)
+    encoding = replace(encoding, inputs=inputs_of(encoding.blocks, effects, counts))
+    return SavedModel(
+        _drawn(len(encoding.names), encoding.outputs, (5, 4)).eval(),
+        encoding,
+        kind="mlp",
+        hidden=(5, 4),
+        members=1,
         loss="cross_entropy",
         iterate="last",
     )

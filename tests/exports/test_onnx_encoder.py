@@ -16,7 +16,12 @@ from fedminmax.data.tables.encoding import EncodedCategory
 from fedminmax.exports.onnx import write_onnx
 from fedminmax.exports.saved_model import SavedModel
 from tests.complaints import complaint_of
-from tests.exports.saved_models import ROWS, saved_additive_model, saved_model
+from tests.exports.saved_models import (
+    ROWS,
+    saved_additive_model,
+    saved_model,
+    saved_network_on_effects,
+)
 
 TRUTH = {"yes": 1.0, "1": 1.0, "true": 1.0, "no": 0.0, "0": 0.0}
 
@@ -45,7 +50,7 @@ def columns_of(rows: dict[str, list[str]]) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("make", [saved_model, saved_additive_model])
+@pytest.mark.parametrize("make", [saved_model, saved_additive_model, saved_network_on_effects])
 @pytest.mark.parametrize("classes", [("no", "yes"), ("low", "mid", "high"), ()])
 def test_raw_columns_give_the_answers_of_the_saved_model(
     make: Callable[..., SavedModel], classes: tuple[str, ...], tmp_path: Path

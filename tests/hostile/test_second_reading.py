@@ -19,7 +19,7 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census, Order, RoundKey
 from fedminmax.data.tables.agree import agree_on_encoding
-from fedminmax.data.tables.encoding import encoding_as_json, encoding_from_json
+from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
 from fedminmax.network.secure.messages import Ask, to_bytes
 from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.sites import SentOrder

@@ -15,13 +15,8 @@ from fedminmax.config.read import read_config
 from fedminmax.core.additive.model import Pair
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.agree import Grids
-from fedminmax.data.tables.encoding import (
-    BinnedQuantity,
-    Encoding,
-    encoding_as_json,
-    unsmoothed,
-    with_smoothing,
-)
+from fedminmax.data.tables.encoding import BinnedQuantity, Encoding, unsmoothed, with_smoothing
+from fedminmax.data.tables.encoding_json import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.masked_sites import MaskedSites

@@ -247,3 +247,30 @@ def test_a_site_refuses_pairs_of_other_columns_or_finer_cells(pair: Pair, tmp_pa
     outcome = run_plan(plan, Asking(tmp_path), tmp_path / "server")
     assert outcome.error is not None
     assert "a pair of other columns or cells" in outcome.error
+
+
+@pytest.mark.parametrize("classes", [2, 0])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_network_has_the_same_effects_as_inputs(
+    masked: bool,  # noqa: FBT001 - the case
+    classes: int,
+    tmp_path: Path,
+) -> None:
+    config = write_sites(tmp_path, regression=not classes)
+    model = replace(config.model, kind="mlp", hidden=(8, 8), ridge=0.0, inputs="effects", pairs=2)
+    config = replace(config, model=model)
+    run = PlannedRun("fedminmax-fast", {"linear_start": "true"}, 12)
+    tables, members = simulated(config, run)
+    plan = replace(plan_of_sites(config, run, masked=masked), precision=Precision.FLOAT64)
+    transport = FourSites(tmp_path) if masked else DirectTransport(tmp_path)
+    outcome = run_plan(plan, transport, tmp_path / "server")
+    assert outcome.error is None
+    agreed = read_agreement(tmp_path / "server" / AGREEMENT_FILE)
+    assert agreed is not None
+    assert agreed.encoding == tables.encoding
+    assert agreed.encoding.inputs
+    found = read_members(run_folder(tmp_path / "server", plan, 0))
+    task = task_of(plan, agreed.encoding)
+    x = torch.cat([part.examples.x for part in tables.train]).double()
+    one, other = (model_with(task, own[0].double())(x) for own in (found, members))
+    assert torch.allclose(one, other, atol=1e-4)

@@ -52,7 +52,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     },
     "mixture of networks": {
         "target": "ill",
-        "model": 'kind = "mlp"\nhidden = [4]',
+        "model": 'kind = "mlp"\nhidden = [4]\ninputs = "columns"',
         "method": 'name = "minimax-fair"\nrounds = 12\nfit_rounds = 4',
     },
 }

@@ -8,6 +8,8 @@ from fedminmax.config.file_format import check_format
 from fedminmax.config.messages import toml_key
 from fedminmax.config.schema import Kind
 from fedminmax.config.sections import (
+    COLUMNS,
+    EFFECTS,
     LINEAR_OF_TASK,
     NETWORK,
     NO_BASELINE,
@@ -222,16 +224,18 @@ def _check_model(sections: ConfigSections) -> None:
 
 def _check_additive(sections: ConfigSections) -> None:
     model = sections.model
+    if model.inputs == EFFECTS:
+        _check_effects(sections)
     given = {
-        "pairs": bool(model.pairs),
-        "smoothness": model.smoothness != 1.0,
-        "monotone": bool(model.monotone),
+        "pairs": bool(model.pairs) and not model.has_codes,
+        "smoothness": model.smoothness != 1.0 and not model.has_codes,
+        "monotone": bool(model.monotone) and not model.is_additive,
     }
+    for key in (key for key, is_wrong in given.items() if is_wrong):
+        raise InputError(
+            f'[model] {key} is for kind = "additive", not "{model.kind}"; remove one of them'
+        )
     if not model.is_additive:
-        for key in (key for key, is_given in given.items() if is_given):
-            raise InputError(
-                f'[model] {key} is for kind = "additive", not "{model.kind}"; remove one of them'
-            )
         return
     if model.ridge == 0.0:
         raise InputError(
@@ -246,6 +250,21 @@ def _check_additive(sections: ConfigSections) -> None:
         )
     if model.monotone:
         _check_monotone(sections)
+
+
+def _check_effects(sections: ConfigSections) -> None:
+    """Refuse effects as inputs of other models than networks, and under a privacy guarantee."""
+    if sections.model.kind != NETWORK:
+        raise InputError(
+            f'[model] inputs = "{EFFECTS}" is for kind = "{NETWORK}", not '
+            f'"{sections.model.kind}"; remove one of them'
+        )
+    if sections.privacy is not None:
+        raise InputError(
+            f'[model] inputs = "{EFFECTS}", but effects are found from counts and sums without '
+            f"noise, which the promise in [privacy] does not cover; remove it, or give "
+            f'"{COLUMNS}"'
+        )
 
 
 def _check_monotone(sections: ConfigSections) -> None:

@@ -22,6 +22,7 @@ from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS, MAX_SHARE
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import (
+    ADDITIVE_RIDGE,
     DEFAULT_METHOD,
     DEFAULT_ROUNDS,
     PRIVATE_ROUNDS,
@@ -36,6 +37,7 @@ LINEAR_OF_TASK = {"classification": "logistic", "regression": "linear"}
 NETWORK = "mlp"
 MODEL_KINDS = (*LINEAR_OF_TASK.values(), ADDITIVE, NETWORK)
 DEFAULT_PAIRS = 10
+EFFECTS, COLUMNS = "effects", "columns"
 DEFAULT_HELD_OUT = 0.2
 # The option of methods that find the models between the plain and the minimax model, too.
 FRONTIER = "frontier"
@@ -128,7 +130,8 @@ class ModelSection:
 
     An additive model has at most so many ``pairs`` of columns that act together; ``smoothness`` is
     a factor on the smoothing that the data choose, and the effects of ``monotone`` columns on the
-    score may only go up, or down.
+    score may only go up, or down. A network's ``inputs`` are effects in an additive model, or the
+    columns themselves.
     """
 
     kind: Literal["logistic", "linear", "additive", "mlp"]
@@ -138,11 +141,22 @@ class ModelSection:
     pairs: Annotated[int, Field(ge=0, le=100)] = 0
     smoothness: Positive = 1.0
     monotone: Mapping[str, Direction] = field(default_factory=dict)
+    inputs: Literal["effects", "columns"] = "columns"
 
     @property
     def is_additive(self) -> bool:
         """Whether it is a sum of effects of columns, each of any shape."""
         return self.kind == ADDITIVE
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether columns become codes, for an additive model or for inputs that are effects."""
+        return self.is_additive or self.inputs == EFFECTS
+
+    @property
+    def class_ridge(self) -> float:
+        """The ridge of the additive model whose effects are found."""
+        return self.ridge or ADDITIVE_RIDGE
 
 
 @dataclass(frozen=True)
@@ -273,6 +287,7 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
     name = method.get("name")
     card = CARDS[name if isinstance(name, str) and name in CARDS else DEFAULT_METHOD]
     linear, classifies = kind != NETWORK, data.get("task") != "regression"
+    inputs = model.get("inputs", COLUMNS if linear or private else EFFECTS)
     usual_loss = default_loss(card.pace, classifies=classifies)
     loss = next((key for key in LOSSES_BY_NAME if key == model.get("loss")), usual_loss)
     clip = default_clip(LOSSES_BY_NAME[loss], len(_section(file, "features")))
@@ -306,7 +321,8 @@ def resolved(file: Mapping[str, Any]) -> dict[str, Any]:
             "kind": kind,
             "loss": usual_loss,
             "ridge": default_ridge(card.pace, loss, linear=linear, additive=kind == ADDITIVE),
-            **({"pairs": DEFAULT_PAIRS} if kind == ADDITIVE else {}),
+            **({} if linear else {"inputs": inputs}),
+            **({"pairs": DEFAULT_PAIRS} if kind == ADDITIVE or inputs == EFFECTS else {}),
         },
         "privacy": {"clip": NETWORK_CLIP if model.get("hidden") else clip},
     }

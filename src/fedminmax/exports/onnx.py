@@ -16,6 +16,7 @@ Of an additive model, the code of a number is how many edges of its bins it reac
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.core.models import Mixture
+from fedminmax.data.tables.effect_inputs import SCALE
 from fedminmax.data.tables.encoding import (
     BinnedQuantity,
     CodedCategory,
@@ -80,8 +82,9 @@ def column_inputs(encoding: Encoding) -> list[ValueInfoProto]:
 
 def add_encoder(graph: Graph, encoding: Encoding) -> str:
     """Add nodes from the columns to encoded features or codes, and return their name."""
-    if encoding.is_additive:
-        return _codes(graph, encoding)
+    if encoding.is_coded:
+        codes = _codes(graph, encoding)
+        return _effects(graph, codes, encoding) if encoding.inputs else codes
     parts: list[str] = []
     for feature in encoding.features:
         if isinstance(feature, EncodedCategory):
@@ -124,6 +127,20 @@ def _codes(graph: Graph, encoding: Encoding) -> str:
         line = graph.add("Mul", first, graph.constant(np.array(pair.width)))
         parts.append(graph.add("Add", line, second))
     return graph.add("Concat", *parts, axis=1)
+
+
+def _effects(graph: Graph, codes: str, encoding: Encoding) -> str:
+    """Add a network's inputs, which it looks up by code."""
+    parts, totals = [], []
+    for block, lines in enumerate(encoding.inputs):
+        place = graph.constant(np.array(block))
+        code = graph.add("Gather", codes, place, axis=1)
+        own = graph.add("Gather", graph.constant(np.array(lines).T.copy()), code, axis=0)
+        parts.append(graph.add("Mul", own, graph.constant(np.array(SCALE))))
+        scores = np.arange(encoding.scores)
+        totals.append(graph.add("Gather", own, graph.constant(scores), axis=1))
+    total = reduce(lambda before, own: graph.add("Add", before, own), totals)
+    return graph.add("Cast", graph.add("Concat", *parts, total, axis=1), to=TensorProto.FLOAT)
 
 
 def _bin(graph: Graph, feature: BinnedQuantity, schema: Schema) -> str:

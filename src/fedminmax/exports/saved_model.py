@@ -26,7 +26,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.core.models import Mixture, single_model
 from fedminmax.data.tables.encode import encode_features, model_for_predictions
-from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.read_file import FileTable, table_from
 from fedminmax.exports.effects import explain_codes

@@ -25,7 +25,7 @@ from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workspace import usable_device
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.encode import initial_model
-from fedminmax.data.tables.encoding import encoding_as_json
+from fedminmax.data.tables.encoding_json import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
 from fedminmax.findings.records import MethodOfRun, Results, ValidationOfRun
 from fedminmax.methods.card import MethodCard, goal_of
@@ -172,18 +172,19 @@ def _given(part: OwnedExamples) -> tuple[Tensor, Tensor, Tensor]:
 def with_class(
     config: TableConfig, tables: FederatedTables
 ) -> tuple[FederatedTables, AdditiveClass | None]:
-    """Choose the smoothing and the pairs of an additive model; other models need neither."""
+    """Choose the smoothing and the pairs of an additive model, or find a network's inputs."""
     encoding = tables.encoding
-    if not encoding.is_additive:
+    if not encoding.is_coded:
         return tables, None
     chosen = choose_class(
         [part.examples for part in tables.train],
-        class_structure(encoding.outputs, encoding.blocks, config.model.ridge),
+        class_structure(encoding.outputs, encoding.blocks, config.model.class_ridge),
         encoding.blocks,
         max_pairs=config.model.pairs,
         smoothness=config.model.smoothness,
     )
-    return tables.with_pairs(encoding_of_class(encoding, chosen)), chosen
+    network = not config.model.is_additive
+    return tables.with_pairs(encoding_of_class(encoding, chosen, network=network)), chosen
 
 
 def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:

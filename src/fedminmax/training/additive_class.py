@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from fedminmax.core.additive.effects import standard_errors
+from fedminmax.core.additive.effects import centred_effects, standard_errors
 from fedminmax.core.additive.model import AdditiveModel, Block, Design, Pair
 from fedminmax.core.additive.smoothing import (
     MeanSums,
@@ -330,9 +330,10 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def encoding_of_class(encoding: "Encoding", chosen: AdditiveClass) -> "Encoding":
+def encoding_of_class(encoding: "Encoding", chosen: AdditiveClass, *, network: bool) -> "Encoding":
     """Return the encoding with the chosen smoothing and pairs, and what the plain fit shows."""
-    # Estimators choose a class for arrays, without the packages that tables need.
+    # Estimators have no tables.
+    from fedminmax.data.tables.effect_inputs import inputs_of
     from fedminmax.data.tables.encoding import with_smoothing
     from fedminmax.data.tables.plain_fit import plain_fit
 
@@ -341,7 +342,12 @@ def encoding_of_class(encoding: "Encoding", chosen: AdditiveClass) -> "Encoding"
     fit = plain_fit(
         chosen.blocks, chosen.counts.tolist(), chosen.standard_errors.tolist(), chosen.rounds
     )
-    return replace(smoothed, plain_fit=fit)
+    smoothed = replace(smoothed, plain_fit=fit)
+    if not network:
+        return smoothed
+    sizes = [block.size for block in chosen.blocks]
+    centred = centred_effects(chosen.effects, chosen.intercepts, sizes, chosen.counts)
+    return replace(smoothed, inputs=inputs_of(chosen.blocks, centred.effects, chosen.counts))
 
 
 def choose_class(

@@ -21,14 +21,8 @@ from fedminmax.core.bounds import RowLengths
 from fedminmax.data.tables.agree import agree_on_encoding, bins_in_memory
 from fedminmax.data.tables.bins import MAX_CODES, MAX_FINE_BINS
 from fedminmax.data.tables.encode import distance_warnings, encode_features
-from fedminmax.data.tables.encoding import (
-    BinnedQuantity,
-    CodedCategory,
-    Encoding,
-    encoding_as_json,
-    encoding_from_json,
-    with_smoothing,
-)
+from fedminmax.data.tables.encoding import BinnedQuantity, CodedCategory, Encoding, with_smoothing
+from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows, parse_rows
 from fedminmax.data.tables.read_file import FileTable
 from fedminmax.data.tables.site_summary import row_lengths, summarise

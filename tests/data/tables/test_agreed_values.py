@@ -25,7 +25,7 @@ from fedminmax.data.tables.agreed_values import (
     complete_features,
     with_values,
 )
-from fedminmax.data.tables.encoding import encoding_as_json
+from fedminmax.data.tables.encoding_json import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
 from fedminmax.data.tables.parse_rows import FeatureRows, parse_features
 from tests.complaints import complaint_of

@@ -19,7 +19,8 @@ from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.core.examples import concatenate
 from fedminmax.data.tables.agree import agree_on_encoding
 from fedminmax.data.tables.encode import encode, encode_features
-from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_features, parse_rows
 from fedminmax.data.tables.read_file import FileTable
 from fedminmax.data.tables.site_summary import SiteSummary, summarise

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedminmax.core import stored
 from fedminmax.data.tables import odd_rows, read_csv, read_file
-from fedminmax.data.tables.encoding import encoding_as_json
+from fedminmax.data.tables.encoding_json import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.data.tables.odd_rows import codes_for_missing, outlier_rows
 from tests.complaints import complaint_of

@@ -20,7 +20,7 @@ from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import curvature_from_bytes, sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan
-from fedminmax.runs.plan import federate, plan_table_runs
+from fedminmax.runs.plan import federate, plan_table_runs, with_class
 from tests.network.network_problem import CONFIG, SITES, DirectTransport, plan_of, write_tables
 from tests.training.silent_sites import SilentTransport
 
@@ -73,6 +73,7 @@ def by_eigenvalues(config: TableConfig, sites: tuple[str, ...]) -> float:
     [
         'kind = "logistic"',
         'kind = "logistic"\nloss = "cross_entropy"',
+        'kind = "mlp"\nhidden = [3]\ninputs = "columns"',
         'kind = "mlp"\nhidden = [3]',
     ],
 )
@@ -80,10 +81,15 @@ def test_the_rate_is_that_of_the_pooled_tables(model: str, tmp_path: Path) -> No
     config, plan = job(tmp_path, OPEN.replace('kind = "logistic"', model))
     transport = DirectTransport(tmp_path)
     (rate,) = agreed_rates(plan, transport, tmp_path)
-    federation = federate(config, load_federated_tables(config), "cpu")
+    tables, prepared = with_class(config, load_federated_tables(config))
+    federation = federate(config, tables, "cpu", prepared=prepared)
     runs = plan_table_runs(config, federation, tmp_path)
     assert [run.method.learning_rate for run in runs] == [float(rate)] * 2
     asked = [endpoint for endpoint, _ in transport.calls]
+    if config.model.has_codes:
+        before = asked.index("curvature")
+        assert asked[before - 1] == "encode"
+        asked = ["prepare", "encode", *asked[before:]]
     assert asked == ["prepare", "encode", *["curvature"] * POWER_ITERATIONS, "take_rate"]
 
 

@@ -12,7 +12,7 @@ from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Order, RoundKey
 from fedminmax.data.tables.agree import agree_on_encoding
-from fedminmax.data.tables.encoding import encoding_as_json
+from fedminmax.data.tables.encoding_json import encoding_as_json
 from fedminmax.network.flare.federation_file import ROSTER_FILE, read_roster
 from fedminmax.network.flare.kits import provision, write_site_settings
 from fedminmax.network.site.journal import JOURNAL_FILE, read_journal

@@ -16,6 +16,7 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.stored import counted_each, new_tensor, portions, taken
 from fedminmax.core.text import counted, first_few, quoted
+from fedminmax.data.tables.effect_inputs import network_rows
 from fedminmax.data.tables.encoding import (
     CodedCategory,
     CodedFeature,
@@ -57,12 +58,10 @@ def drop_unknown_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRow
 
 def encode_features(rows: FeatureRows, encoding: Encoding) -> Tensor:
     """Return only x, which is all that a prediction needs; codes for an additive model."""
-    if encoding.is_additive:
-        x = new_tensor((rows.count, len(encoding.blocks)), _kind(encoding))
+    if encoding.is_coded:
+        x = _new_rows(rows.count, encoding)
         for part in portions(rows.count):
-            x[part] = codes_with_pairs(
-                torch.from_numpy(_codes(rows, encoding, part)), encoding.pairs
-            )
+            x[part] = _with_pairs(torch.from_numpy(_codes(rows, encoding, part)), encoding)
         return x
     dense = np.zeros((rows.count, len(encoding.names)), np.float32)
     start = 0
@@ -79,11 +78,21 @@ def encode_features(rows: FeatureRows, encoding: Encoding) -> Tensor:
 
 
 def widened(codes: Tensor, encoding: Encoding) -> Tensor:
-    """Return codes without pairs with those of the encoding's pairs."""
-    x = new_tensor((len(codes), len(encoding.blocks)), _kind(encoding))
+    """Return codes without pairs with those of the encoding's pairs, or as a network's inputs."""
+    x = _new_rows(len(codes), encoding)
     for part in portions(len(codes)):
-        x[part] = codes_with_pairs(codes[part], encoding.pairs)
+        x[part] = _with_pairs(codes[part], encoding)
     return x
+
+
+def _new_rows(count: int, encoding: Encoding) -> Tensor:
+    kind = torch.float32 if encoding.inputs else _kind(encoding)
+    return new_tensor((count, len(blank_row(encoding))), kind)
+
+
+def _with_pairs(codes: Tensor, encoding: Encoding) -> Tensor:
+    wide = codes_with_pairs(codes, encoding.pairs)
+    return network_rows(wide, encoding.inputs, encoding.scores) if encoding.inputs else wide
 
 
 def _kind(encoding: Encoding) -> torch.dtype:

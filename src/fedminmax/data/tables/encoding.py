@@ -1,36 +1,34 @@
 """The encoding that all sites share: computed from summed summaries, exactly as from pooled rows.
 
-For linear models and networks, a quantity becomes its distance from the mean in standard
-deviations, with 0 and a separate flag for a missing value. A category becomes one column per
-category that occurs in training, also with a flag for missing values. A category that is not
+For linear models, and networks on columns, a quantity becomes its distance from the mean in
+standard deviations, with 0 and a separate flag for a missing value. A category becomes one column
+per category that occurs in training, also with a flag for missing values. A category that is not
 listed, or does not occur in training, is all zeros, in training and in predictions.
 
 For additive models every feature becomes one code: the bin of a quantity (``data.tables.bins``), or
 the number of a category; a missing value has a code of its own where training has such values, and
 rare categories share the last code with unseen ones. Pairs of features have codes, too. How
-strongly a model smooths the effects of codes is part of the encoding (``core.additive``).
+strongly a model smooths the effects of codes is part of the encoding (``core.additive``). Networks
+have the effects of these codes as inputs (``data.tables.effect_inputs``).
 
 A trained model's folder has the encoding as JSON.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cache
 from itertools import pairwise
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, with_config
 
-from fedminmax.config.schema import Kind, Schema
+from fedminmax.config.schema import Schema
 from fedminmax.config.sections import Direction
 from fedminmax.core.additive.model import DIRECTIONS, Block, Pair, positions_of
 from fedminmax.core.bounds import RowLengths
-from fedminmax.core.errors import InputError
-from fedminmax.data.tables.bins import MAX_BINS, MAX_CODES
+from fedminmax.data.tables.effect_inputs import Inputs, input_names, longest_row
 from fedminmax.data.tables.groups import GroupKey, group_name, merged_key
 from fedminmax.data.tables.plain_fit import PlainFit
 
-MAX_CELLS = 1_000
 # Records of four kinds are told apart by their fields.
 STRICT = ConfigDict(extra="forbid")
 
@@ -153,7 +151,7 @@ class Encoding:
     """How rows become tensors; ``dropped`` features are constant in training.
 
     ``pairs`` of features, the number of training ``records`` and the ``plain_fit`` are those of an
-    additive model.
+    additive model. With ``inputs`` rows have what a network sees of that model.
     ``small_groups`` are the groups with too few training rows for minimax training;
     ``merged_groups`` are no longer separate groups, but part of the merged one.
     """
@@ -169,11 +167,29 @@ class Encoding:
     pairs: tuple[Pair, ...] = ()
     records: int = 0
     plain_fit: PlainFit | None = None
+    inputs: Inputs = ()
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether features become codes."""
+        return all(isinstance(feature, CodedFeature) for feature in self.features)
 
     @property
     def is_additive(self) -> bool:
-        """Whether rows become codes of an additive model."""
-        return all(isinstance(feature, CodedFeature) for feature in self.features)
+        """Whether rows are codes of an additive model."""
+        return self.is_coded and not self.inputs
+
+    @property
+    def scores(self) -> int:
+        """How many scores there are: one, or one for each of more than two classes."""
+        return self.outputs if self.outputs > 2 else 1
+
+    @property
+    def longest_row(self) -> float:
+        """The squared length of every coded row, a 1 appended, or a bound on it."""
+        if self.inputs:
+            return longest_row(self.inputs, self.scores)
+        return len(self.blocks) + 1.0
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -200,6 +216,11 @@ class Encoding:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns that the model sees, or of all codes, in their order."""
+        if self.inputs:
+            own = [feature.column for feature in self.features]
+            both = (f"{own[pair.first]} and {own[pair.second]}" for pair in self.pairs)
+            classes = self.schema.target.classes
+            return input_names(self.inputs, [*own, *both], classes[: self.scores])
         columns = [name for feature in self.features for name in feature.names]
         cells = [
             f"{self.features[pair.first].column} and {self.features[pair.second].column}, "
@@ -273,125 +294,13 @@ def with_directions(encoding: Encoding, monotone: Mapping[str, Direction]) -> En
 def unsmoothed(encoding: Encoding) -> Encoding:
     """Return the encoding before smoothing and pairs were chosen."""
     plain = with_smoothing(encoding, [0.0] * len(encoding.features))
-    return replace(plain, plain_fit=None)
+    return replace(plain, plain_fit=None, inputs=())
 
 
 def _flag(column: str, *, flagged: bool) -> tuple[str, ...]:
     return (f"{column} is missing",) if flagged else ()
 
 
-@cache
-def _adapter() -> TypeAdapter[Encoding]:
-    """Return what converts encodings; creating it takes longer than using it."""
-    return TypeAdapter(Encoding)
-
-
-def encoding_as_json(encoding: Encoding) -> str:
-    """Write the encoding with its schema; numbers are read back exactly."""
-    return _adapter().dump_json(encoding, indent=2).decode()
-
-
-def encoding_from_json(text: str, source: str) -> Encoding:
-    """Read an encoding; raise an ``InputError`` if the file is damaged."""
-    try:
-        encoding = _adapter().validate_json(text)
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise InputError(
-            f"{source} is not an encoding of this version ({where or 'not JSON'}); train again"
-        ) from error
-    check_encoding(encoding, source)
-    return encoding
-
-
-def check_encoding(encoding: Encoding, source: str) -> None:
-    """Refuse an encoding that contradicts its schema."""
-    for fault in _contradictions(encoding):
-        raise InputError(f"{source} is damaged: its encoding {fault}; train again")
-
-
-def _contradictions(encoding: Encoding) -> Iterator[str]:
-    """Yield contradictions between an encoding and its schema."""
-    by_column = {feature.column: feature for feature in encoding.schema.features}
-    if len({feature.column for feature in encoding.features}) < len(encoding.features):
-        yield "has a feature twice"
-    for feature in encoding.features:
-        like = by_column.get(feature.column)
-        categories = isinstance(feature, EncodedCategory | CodedCategory)
-        if like is None or (like.kind is Kind.CATEGORY) != categories:
-            yield f"has a feature '{feature.column}' that its schema does not have"
-        elif isinstance(feature, EncodedCategory | CodedCategory):
-            if not {*feature.categories} <= {*like.categories}:
-                yield f"has categories of '{feature.column}' that its schema does not have"
-            if len({*feature.categories}) < len(feature.categories):
-                yield f"has a category of '{feature.column}' twice"
-        elif isinstance(feature, EncodedQuantity):
-            if not _is_scale(feature):
-                yield f"has no usable mean and deviation of '{feature.column}'"
-        elif not _are_bins(feature):
-            yield f"has no usable bins of '{feature.column}'"
-    yield from _additive_contradictions(encoding)
-    columns = len(encoding.schema.protected)
-    if not encoding.groups or any(len(key) != columns for key in encoding.group_numbers):
-        yield "has groups that its schema does not have"
-    if len({*encoding.groups}) < len(encoding.groups):
-        yield "has a group twice"
-    if not {*encoding.small_groups} <= {*encoding.groups}:
-        yield "has small groups that are none of its groups"
-    if {*encoding.merged_groups} & {*encoding.groups} or (
-        encoding.merged_groups and merged_key(encoding.schema) not in encoding.groups
-    ):
-        yield "has merged groups that are not merged"
-    if (encoding.target_scale is not None) != encoding.schema.target.is_quantity:
-        yield "has another kind of target than its schema"
-
-
-def _additive_contradictions(encoding: Encoding) -> Iterator[str]:
-    coded = [feature for feature in encoding.features if isinstance(feature, CodedFeature)]
-    if coded and len(coded) < len(encoding.features):
-        yield "has features of additive and of other models"
-    if bool(coded) != (encoding.records > 0) or (encoding.pairs and not coded):
-        yield "is half that of an additive model"
-    if sum(feature.block.own.size for feature in coded) > MAX_CODES:
-        yield f"has more than {MAX_CODES:,} effects"
-    if not all(_is_pair(pair, coded) for pair in encoding.pairs):
-        yield "has a pair that its features cannot have"
-    elif any(coded[n].block.rising for pair in encoding.pairs for n in (pair.first, pair.second)):
-        yield "has a pair with a column whose effect is monotone"
-    elif not all(0 <= block.smoothing < math.inf for block in encoding.blocks):
-        yield "has no usable smoothing"
-    elif encoding.plain_fit and not encoding.plain_fit.fits(len(encoding.names), encoding.outputs):
-        yield "has a plain fit of other codes"
-
-
-def _is_pair(pair: Pair, coded: Sequence[CodedFeature]) -> bool:
-    if not 0 <= pair.first < pair.second < len(coded):
-        return False
-    sizes = [coded[number].block.size for number in (pair.first, pair.second)]
-    cells = pair.first_cells, pair.second_cells
-    whole = [len(own) for own in cells] == sizes and min(map(min, cells)) >= 0
-    return whole and pair.block.size <= MAX_CELLS
-
-
-def _are_bins(feature: BinnedQuantity) -> bool:
-    edges = feature.edges
-    increase = all(low < high for low, high in pairwise(edges)) and len(edges) < MAX_BINS
-    nodes = feature.nodes
-    if nodes and not (
-        all(low < high for low, high in pairwise(nodes))
-        and (nodes[0], nodes[-1]) == (0, len(edges))
-        and len(edges) > 1
-    ):
-        return False
-    finite = all(map(math.isfinite, (*edges, feature.mean, feature.deviation)))
-    return increase and finite and 0 <= feature.fallback <= len(edges) and feature.block.size > 1
-
-
-def _is_scale(feature: EncodedQuantity) -> bool:
-    finite = math.isfinite(feature.mean) and math.isfinite(feature.deviation)
-    return finite and (feature.deviation > 0 or not feature.varies)
-
-
-def longer_lengths(lengths: RowLengths, before: int, now: int) -> RowLengths:
-    """Return the lengths of coded rows with another number of blocks."""
-    return replace(lengths, rows=lengths.rows * math.sqrt((now + 1.0) / (before + 1.0)))
+def lengths_with(lengths: RowLengths, before: Encoding, now: Encoding) -> RowLengths:
+    """Return the lengths of coded rows that are encoded again."""
+    return replace(lengths, rows=lengths.rows * math.sqrt(now.longest_row / before.longest_row))

@@ -122,7 +122,7 @@ class FederatedTables:
     validation: tuple[OwnedExamples, ...] = ()
 
     def with_pairs(self, encoding: Encoding) -> "FederatedTables":
-        """Return the same rows with an additive model's pairs, and with its smoothing."""
+        """Return the same rows with an additive model's pairs, or as a network's inputs."""
 
         def wider(parts: Sequence[OwnedExamples]) -> tuple[OwnedExamples, ...]:
             codes = [widened(part.examples.x, encoding) for part in parts]
@@ -176,7 +176,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
             'in [groups] to "own_group"'
         )
     bins = None
-    if config.model.is_additive:
+    if config.model.has_codes:
         bins = bins_in_memory(schema, total, [part.rows.features for part in training])
     encoding = with_directions(agree_on_encoding(schema, total, bins), config.model.monotone)
     files = [*training_files, *test_files]
@@ -352,7 +352,7 @@ def _width_note(encoding: Encoding, config: TableConfig) -> list[str]:
     widths = {f.column: len(f.categories) for f in encoding.schema.features if f.categories}
     columns = len(encoding.names)
     # A guarantee of privacy needs one of these models.
-    other_kind = encoding.is_additive or config.model.hidden or config.privacy is not None
+    other_kind = encoding.is_coded or config.model.hidden or config.privacy is not None
     if other_kind or columns <= MAX_USUAL_COLUMNS or not widths:
         return []
     widest = max(widths, key=lambda column: widths[column])

@@ -115,8 +115,7 @@ def _strata(rows: ParsedRows, schema: Schema) -> dict[Stratum, int]:
 
 def row_lengths(summary: SiteSummary, encoding: Encoding) -> RowLengths:
     """Return the roots of the sums over rows of |x|^2, a 1 appended to x, and of y^2."""
-    # Of codes, one per block is 1 and all others are 0.
-    squares = Fraction(summary.rows * (1 + len(encoding.blocks)))
+    squares = summary.rows * Fraction(encoding.longest_row)
     for feature in encoding.features:
         if isinstance(feature, EncodedCategory):
             squares += _category_squares(feature, summary, encoding)

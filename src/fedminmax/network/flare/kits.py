@@ -83,10 +83,10 @@ README = """# {site}: taking part in a federation
 
 ## What leaves your site
 - Before the first round: how many rows each group and class has, how often each listed category
-  occurs, and the sum and the sum of squares of each number column. For an additive model also how
-  many values are in each cell of a grid, and sums over all rows by bin, by category and by two of
-  these, from which its smoothing is chosen. If the learning rate was left open, also sums over each
-  group's rows from which a safe one is found.
+  occurs, and the sum and the sum of squares of each number column. For an additive model or a
+  network also how many values are in each cell of a grid, and sums over all rows by bin, by
+  category and by two of these, from which smoothing is chosen. If the learning rate was left open,
+  also sums over each group's rows from which a safe one is found.
 - In each round, of the method and of its baseline: the sum of losses and the number of rows by
   group, and what the method needs to change the model: one vector as long as the model, or with
   `fedminmax-fast` one for each group and, for an additive or linear model, weighted sums of

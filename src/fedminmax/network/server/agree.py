@@ -84,6 +84,12 @@ def agree(plan: NetworkPlan, sites: Sites, folder: Path) -> Agreement:
             agreed = with_class(agreed, chosen, plan, class_bytes)
             counted = sites.encode(agreed.encoding, tuple(agreed.counts), agreed.start_parameters)
             refused |= counted.reasons
+            if needs_learning_rate(plan.runs) and agreed.learning_rate is None:
+                rate, more = agree_on_rate(
+                    plan, agreed.encoding, agreed.counts, agreed.lengths, sites
+                )
+                refused |= more
+                agreed = replace(agreed, learning_rate=rate)
         write_record(folder / AGREEMENT_FILE, agreed)
         senders: Sequence[str] = tuple(agreed.counts)
     else:
@@ -111,7 +117,7 @@ class ExactCensus:
         _check_any_rows(total)
         check_same_codes(summaries, plan.schema)
         bins = None
-        if plan.model.is_additive:
+        if plan.model.has_codes:
             bins = agree_on_bins(plan.schema, self._sites, summaries, refused)
             self._check_enough(summaries, refused)
             total = reduce(add, summaries.values())

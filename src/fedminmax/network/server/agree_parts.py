@@ -37,7 +37,7 @@ from fedminmax.core.messages import Order, RoundKey, Sums
 from fedminmax.data.tables.agree import Grids, bin_rounds, counts_by_column
 from fedminmax.data.tables.agreed_values import check_totals, with_values
 from fedminmax.data.tables.bins import ColumnBins, Counts, counts_fault
-from fedminmax.data.tables.encoding import Encoding, longer_lengths
+from fedminmax.data.tables.encoding import Encoding, lengths_with
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.replies import NO_WEIGHTS
@@ -72,7 +72,7 @@ def agree_on_class(
     down = up = 0
     plan, encoding = agreement.plan, agreement.encoding
     rounds = class_rounds(
-        class_structure(encoding.outputs, encoding.blocks, plan.model.ridge),
+        class_structure(encoding.outputs, encoding.blocks, plan.model.class_ridge),
         encoding.blocks,
         encoding.records,
         max_pairs=plan.model.pairs,
@@ -94,25 +94,24 @@ def with_class(
     agreed: Agreed, chosen: AdditiveClass, plan: NetworkPlan, class_bytes: tuple[int, int]
 ) -> Agreed:
     """Return what is agreed with the chosen smoothing and pairs, and where training starts."""
-    encoding = encoding_of_class(agreed.encoding, chosen)
-    before, now = len(agreed.encoding.blocks), len(encoding.blocks)
-    task = task_of(plan, encoding)
-    if isinstance(task.model, AdditiveModel):
-        task.model.load_effects(chosen.effects, chosen.intercepts)
-    rate = None
-    if needs_learning_rate(plan.runs):
-        # No coded row with its 1 is longer than this.
-        rate = rounded_rate(
-            rate_for_eigenvalue(task.loss, now + 1.0, linear=True, ridge=task.ridge)
-        )
-    return replace(
+    before, network = agreed.encoding, not plan.model.is_additive
+    encoding = encoding_of_class(before, chosen, network=network)
+    agreed = replace(
         agreed,
         encoding=encoding,
-        learning_rate=rate,
-        lengths={site: longer_lengths(own, before, now) for site, own in agreed.lengths.items()},
-        start=task.initial_parameters.tolist(),
+        lengths={site: lengths_with(own, before, encoding) for site, own in agreed.lengths.items()},
         class_bytes=class_bytes,
     )
+    task = task_of(plan, encoding)
+    if not isinstance(task.model, AdditiveModel):
+        return agreed
+    task.model.load_effects(chosen.effects, chosen.intercepts)
+    rate = None
+    if needs_learning_rate(plan.runs):
+        rate = rounded_rate(
+            rate_for_eigenvalue(task.loss, encoding.longest_row, linear=True, ridge=task.ridge)
+        )
+    return replace(agreed, learning_rate=rate, start=task.initial_parameters.tolist())
 
 
 def _total(
@@ -130,15 +129,14 @@ def _total(
 
 def coded_lengths(encoding: Encoding, rows: Tensor) -> Tensor:
     """Return the roots of the sums of squared lengths of this many coded rows, by group."""
-    return ((len(encoding.blocks) + 1.0) * rows.double()).sqrt()
+    return (encoding.longest_row * rows.double()).sqrt()
 
 
 def with_pairs(agreement: Agreement, pairs: Sequence[Pair]) -> Agreement:
     """Return the agreement for rows that have the codes of these pairs, too."""
     encoding = replace(agreement.encoding, pairs=tuple(pairs))
     lengths = tuple(
-        longer_lengths(own, len(agreement.encoding.blocks), len(encoding.blocks))
-        for own in agreement.row_lengths
+        lengths_with(own, agreement.encoding, encoding) for own in agreement.row_lengths
     )
     census = agreement.census
     linear = linear_structure_of(task_of(agreement.plan, encoding))

@@ -20,7 +20,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census
 from fedminmax.core.task import Task
 from fedminmax.core.workspace import model_with
-from fedminmax.data.tables.encoding import Encoding, check_encoding
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.encoding_json import check_encoding
 from fedminmax.network.server.disk import read_record
 from fedminmax.network.wire.plan import NetworkPlan, task_of
 
@@ -110,7 +111,8 @@ def read_agreement(path: Path) -> Agreed | None:
         raise damaged from error
     lines = [*agreed.counts.values(), *agreed.validation.values()]
     columns = sum(block.own.size for block in encoding.blocks)
-    numbers = encoding.outputs * (columns + 1) if encoding.stage else 0
+    starts = encoding.stage and encoding.is_additive
+    numbers = encoding.outputs * (columns + 1) if starts else 0
     whole = all(len(own) == len(encoding.groups) for own in lines) and agreed.counts
     if not (whole and is_rate and len(agreed.start) == numbers):
         raise damaged

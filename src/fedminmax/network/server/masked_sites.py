@@ -15,7 +15,8 @@ from fedminmax.core.bounds import RowLengths
 from fedminmax.core.messages import zero_sums
 from fedminmax.core.validation import LossSums
 from fedminmax.data.tables.agree import Grids
-from fedminmax.data.tables.encoding import Encoding, encoding_as_json
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.encoding_json import encoding_as_json
 from fedminmax.data.tables.site_summary import SiteSummary, row_lengths
 from fedminmax.network.secure.layouts import (
     Layouts,

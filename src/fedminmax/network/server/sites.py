@@ -17,7 +17,8 @@ from fedminmax.core.bounds import RowLimits
 from fedminmax.core.messages import Census, Order, Sums
 from fedminmax.core.validation import LossSums
 from fedminmax.data.tables.agree import Grids
-from fedminmax.data.tables.encoding import Encoding, encoding_as_json
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.encoding_json import encoding_as_json
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.secure.layouts import measured_shape

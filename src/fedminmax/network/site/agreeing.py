@@ -16,7 +16,8 @@ from torch import Tensor
 from fedminmax.config.planned_runs import needs_learning_rate, with_rate
 from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
 from fedminmax.data.tables.agree import Grids, count_grids
-from fedminmax.data.tables.encoding import encoding_from_json, longer_lengths
+from fedminmax.data.tables.encoding import lengths_with
+from fedminmax.data.tables.encoding_json import encoding_from_json
 from fedminmax.methods.method import AnyMethod, lets_sites_keep
 from fedminmax.network.secure.layouts import Layouts, cells_layout, sizes_from_bytes, summary_layout
 from fedminmax.network.secure.messages import Ask, UnmaskAsk
@@ -198,7 +199,7 @@ class AgreeingSite:
     def count_cells(self, grids: object, stage: object, ask: Ask | None = None) -> bytes:
         """Return how many values of number columns are in the cells of grids."""
         job = self._job("grids")
-        if not job.plan.model.is_additive or self._encoded_site is not None:
+        if not job.plan.model.has_codes or self._encoded_site is not None:
             raise RefusedError(f"{SERVER} sent grids, which its plan does not have now")
         came = grids_from_bytes(grids, job.plan.schema, self._grids, SERVER)
         question = Question(Endpoint.COUNT_CELLS, round=len(came[0].splits))
@@ -220,7 +221,7 @@ class AgreeingSite:
 
         ``sizes`` are those of all sites' rows, where sums are masked. The encoding of an additive
         model comes a second time, as ``stage`` 1, with smoothing and pairs, and with the model that
-        training starts from.
+        training starts from; that of a network on effects with these.
         """
         job = self._job("an encoding")
         content = checked_bytes(encoding, MAX_PLAN_BYTES, SERVER)
@@ -259,8 +260,7 @@ class AgreeingSite:
         def sections() -> Sections:
             reply = reply_to(came.method, came.order, came.site)
             if self.is_masked:
-                blocks = len(encoded_site.encoding.blocks), len(came.site.encoding.blocks)
-                lengths = longer_lengths(self._lengths, *blocks)
+                lengths = lengths_with(self._lengths, encoded_site.encoding, came.site.encoding)
                 check_before_masking(came.method, came.order, reply, came.site, lengths)
             return sections_of_sums(reply)
 

@@ -312,7 +312,7 @@ def planned_questions(plan: NetworkPlan) -> int:
     )
     totals += MAX_ROUNDS * plan.certify + 1
     others = 2
-    if plan.model.is_additive:
+    if plan.model.has_codes:
         # Counts in cells, then sums for smoothing and pairs, which a second encoding has.
         totals, others = totals + 1 + REFINEMENTS + MAX_QUESTIONS, others + 1
     if plan.schema.open_columns:
@@ -366,7 +366,9 @@ def check_encoding(came: Encoding, plan: NetworkPlan, before: Encoding | None) -
     """
     if came.schema != plan.schema:
         raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
-    if came.is_additive != plan.model.is_additive:
+    on_effects = plan.model.has_codes and not plan.model.is_additive
+    of_another = came.is_coded != plan.model.has_codes
+    if of_another or bool(came.inputs) != (on_effects and came.stage > 0):
         raise RefusedError(f"{SERVER} sent an encoding for another kind of model than its plan's")
     if came != with_directions(came, plan.model.monotone):
         raise RefusedError(f"{SERVER} sent an encoding with other monotone effects than its plan's")

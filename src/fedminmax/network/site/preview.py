@@ -107,7 +107,7 @@ def _without_noise(
     config: TableConfig, train: ParsedRows, runs: Sequence[PlannedRun]
 ) -> Iterator[str]:
     yield from _before(config.schema, train)
-    if config.model.is_additive:
+    if config.model.has_codes:
         yield from _of_an_additive_model(config)
     if needs_learning_rate(runs):
         yield (
@@ -147,11 +147,11 @@ def max_parameters(config: TableConfig) -> int:
     if config.model.is_additive:
         codes = [_max_codes(feature) for feature in config.schema.features]
         return outputs * (min(sum(codes), MAX_CODES) + config.model.pairs * MOST_CELLS**2 + 1)
-    widths = [
-        len(feature.categories) + 1 if feature.kind is Kind.CATEGORY else 2
-        for feature in config.schema.features
-    ]
-    layers = (sum(widths), *config.model.hidden, outputs)
+    features, scores = config.schema.features, outputs if outputs > 2 else 1
+    width = sum(len(own.categories) + 1 if own.kind is Kind.CATEGORY else 2 for own in features)
+    if config.model.has_codes:
+        width = len(features) * (scores + 1) + scores * (config.model.pairs + 1)
+    layers = (width, *config.model.hidden, outputs)
     return sum((inputs + 1) * outputs for inputs, outputs in pairwise(layers))
 
 

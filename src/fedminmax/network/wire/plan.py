@@ -17,7 +17,7 @@ from fedminmax.config.file_format import PLAIN, FileFormat
 from fedminmax.config.planned_runs import PlannedRun, planned_runs
 from fedminmax.config.read import TableConfig
 from fedminmax.config.schema import Schema
-from fedminmax.config.sections import MODEL_KINDS, ModelSection
+from fedminmax.config.sections import EFFECTS, MODEL_KINDS, ModelSection
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import CONVEX_LOSSES
 from fedminmax.core.losses import LOSSES_BY_NAME, cross_entropy_loss
@@ -180,13 +180,14 @@ def max_rows_set_aside(plan: NetworkPlan, train: int, share: float, strata: int)
 def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:
     """Build the model, initialised from the plan's seed, and its loss."""
     with torch_seeded(plan.seed, Purpose.INITIALISATION):
-        model = initial_model(encoding, plan.model.hidden, plan.model.ridge)
+        model = initial_model(encoding, plan.model.hidden, plan.model.class_ridge)
     if not encoding.is_additive:
         model = model.to(plan.precision.dtype)
+    ridge = plan.model.class_ridge if encoding.is_additive else plan.model.ridge
     # Smoothing is chosen by likelihood, whatever is trained afterwards.
     chooses = encoding.is_additive and not encoding.stage and encoding.outputs > 1
     loss = cross_entropy_loss if chooses else LOSSES_BY_NAME[plan.model.loss]
-    return Task(model, loss, plan.model.ridge)
+    return Task(model, loss, ridge)
 
 
 def plan_of_config(
@@ -266,6 +267,10 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
         raise RefusedError(f"{sender} asks for the unknown model '{plan.model.kind[:100]}'")
     if plan.model.is_additive and not plan.model.ridge:
         raise RefusedError(f"{sender} asks for an additive model without a ridge; refused")
+    if plan.model.inputs == EFFECTS and not plan.model.hidden:
+        raise RefusedError(f"{sender} asks for effects as inputs of no network; refused")
+    if plan.model.has_codes and plan.privacy is not None:
+        raise RefusedError(f"{sender} asks for [privacy] with sums that have no noise; refused")
     if plan.model.loss not in LOSSES_BY_NAME:
         raise RefusedError(f"{sender} asks for the unknown loss '{plan.model.loss}'")
     if not 0.0 <= plan.model.ridge < math.inf or (plan.model.ridge and plan.model.hidden):
