@@ -475,9 +475,9 @@ def test_a_wrong_type_is_left_for_validation_to_report() -> None:
 
 
 def test_what_is_stated_is_kept() -> None:
-    file = {"model": {"kind": "mlp", "loss": "brier", "ridge": 2.0}, "method": {"rounds": 3}}
-    filled = resolved(file)
-    assert filled["model"] == {**file["model"], "inputs": "effects", "pairs": 10}
+    model = {"kind": "mlp", "loss": "brier", "ridge": 2.0}
+    filled = resolved({"model": model, "method": {"rounds": 3}})
+    assert filled["model"] == {**model, "inputs": "effects", "pairs": 10}
     assert filled["method"]["rounds"] == 3
 
 
