@@ -18,6 +18,7 @@ from fedminmax.config.read import read_config
 from fedminmax.core.validation import TIE
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.findings.text import TOO_FEW
+from fedminmax.runs.plan import with_class
 from tests.cli.hospitals import (
     HOSPITALS,
     draw_patients,
@@ -152,7 +153,8 @@ def new_hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def validation_risk(config: Path, model: Path) -> float:
     """All groups have fewer than 30 validation rows, so that all rows count as one."""
-    tables = load_federated_tables(read_config(config))
+    read = read_config(config)
+    tables, _ = with_class(read, load_federated_tables(read))
     saved = load_model(model)
     rows = [part.examples for part in tables.validation]
     x, y = (torch.cat([getattr(own, name) for own in rows]) for name in ("x", "y"))
