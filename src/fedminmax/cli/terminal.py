@@ -206,8 +206,9 @@ class Display:
             self._said = now
             task = self._bars.tasks[0]
             share = done / (task.total or math.inf)
-            left = duration_text((now - self._started) * (1 / share - 1)) if share else "unknown"
-            say(f"{percent(share)} done, about {left} left; {task.description}")
+            # Most runs end before their last round, so that this is the longest that it can take.
+            left = duration_text((now - self._started) * (1 / share - 1)) if share else ""
+            say(f"{percent(share)} done{left and f', at most {left} left'}; {task.description}")
 
 
 @contextmanager
