@@ -163,7 +163,7 @@ def _table(title: str, of: Callable[[Distribution, int], float | None]) -> Itera
 
 def main() -> None:
     """Print the tables."""
-    print("# Coverage of the 95 % intervals by number of rows")
+    print("# Coverage of the 95% intervals by number of rows")
     print(f"\n`python -m benchmarks.interval_coverage`: {TRIALS:,} test sets each, so that a share")
     print("is known to about 0.004 (bootstrap: 1,000 test sets, 0.014). 'none': no interval.")
     ours = "Ours: Student's t with a made-up row at the bound"

@@ -71,7 +71,7 @@ def demo_panel(changes: Sequence[tuple[str, int, int]]) -> Iterator[str]:
     """Yield wrong predictions of 1,000 by group, with the standard and with our model."""
     axis = Axis(180.0, 360.0, 100.0, 400.0)
     yield text(20, 26, "Wrong predictions of 1,000 patients", more='font-weight="bold"')
-    yield text(20, 46, "demo: three made hospitals, 6 % women", kind="soft")
+    yield text(20, 46, "demo: three simulated hospitals, 6% women", kind="soft")
     for number, (name, before, after) in enumerate(changes):
         y = 96.0 + 58.0 * number
         start, end = axis.place(before), axis.place(after)

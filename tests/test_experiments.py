@@ -34,7 +34,7 @@ def test_the_tables_are_the_published_ones() -> None:
 
 def test_clusters_by_hand() -> None:
     adds = np.array([1.0, -1.0, 2.0, -2.0])
-    # The 97.5 % quantile of Student's t with 3 degrees of freedom is 3.182446.
+    # The 97.5% quantile of Student's t with 3 degrees of freedom is 3.182446.
     assert half_width(adds, np.arange(4)) == pytest.approx(3.182446 * np.sqrt(4 / 3 * 10), rel=1e-6)
     # What a cluster adds cancels, or doubles (t with 1 degree of freedom: 12.7062).
     assert half_width(adds, np.array([5, 5, 9, 9])) == 0.0

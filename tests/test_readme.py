@@ -44,7 +44,7 @@ def test_the_numbers_are_those_of_committed_results() -> None:
     }
     assert rounds == {7}
     assert "The census takes 7 communication rounds" in README
-    assert f"at most {100 * TOLERANCE:g} % above the lowest" in README
+    assert f"at most {100 * TOLERANCE:g}% above the lowest" in README
 
 
 def test_the_pages_that_go_on_with_the_example_run_as_written(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
     python -m experiments.real_sites.run --data FOLDER
 
 writes ``risks.jsonl`` beside this file, a line per table, seed and model, goes on where it
-stopped, and prints the means over seeds. Tables, splits (30 % of the records are tested on) and
+stopped, and prints the means over seeds. Tables, splits (30% of the records are tested on) and
 peers are those of ``experiments.table_models``; of the hearts, groups are the sexes. Every test
 record counts for its group and for its site.
 """

@@ -97,7 +97,7 @@ class Rows:
 
 
 def half_width(adds: Vector, cluster: Numbers) -> float:
-    """Return how far a 95 % interval reaches, from what each row adds to an estimate."""
+    """Return how far a 95% interval reaches, from what each row adds to an estimate."""
     sums = np.bincount(np.unique(cluster, return_inverse=True)[1], weights=adds)
     count = len(sums)
     if count < 2:
@@ -240,7 +240,7 @@ def table_lines(runs: Sequence[Run]) -> Iterator[str]:
         )
         yield "|---|---|---|---|---|---|---|---|"
         yield from _risk_lines(own)
-        yield from ("", "Change on the same test rows, mean over seeds, mean 95 % interval:", "")
+        yield from ("", "Change on the same test rows, mean over seeds, mean 95% interval:", "")
         yield "| model | comparison | worst group | all rows |"
         yield "|---|---|---|---|"
         for model, compared in dict.fromkeys((run.model, run.compared) for run in own):

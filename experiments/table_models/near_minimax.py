@@ -5,7 +5,7 @@
 Adult, the census (19 states), and the two tables of schools; additive models, the product's
 defaults but for the trade. A line has training and test risks of one model; all models of a seed
 have the same records and the same class of models. ``auto`` is a quarter of the standard error of
-the worst risk at the exact minimax model, within 0.05 % and 1 %.
+the worst risk at the exact minimax model, within 0.05% and 1%.
 """
 
 import argparse
@@ -75,7 +75,7 @@ class Prepared:
 
 
 def prepared(problem: Problem, seed: int) -> Prepared:
-    """Hold out 30 % of the records and agree on the class of models, as `train` does."""
+    """Hold out 30% of the records and agree on the class of models, as `train` does."""
     with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         problem.frame.write_csv(Path(place) / "train.csv")

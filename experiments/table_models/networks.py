@@ -3,7 +3,7 @@
     python -m experiments.table_models.networks
 
 prints the risks of the worst group and of all records, for each split of ``run.py`` and several
-starts. The network has two hidden layers of 64, and stops early on 10 % of the training records.
+starts. The network has two hidden layers of 64, and stops early on 10% of the training records.
 """
 
 import argparse

@@ -7,7 +7,7 @@ Additive models with the product's defaults but for the objective; all models of
 same records and the same class of models. A line has one model's risks by group (the training
 loss), those of the plain model, what each group's own model would gain, and for how many groups
 misses or false alarms clearly changed against the plain model: paired differences on test records
-whose intervals hold at once for all groups with at least 30 such records and both kinds (95 %).
+whose intervals hold at once for all groups with at least 30 such records and both kinds (95%).
 
 The highest excess on test records is that of a group's change from the plain model plus its gain:
 so the plain model's luck with a group's test records does not count.

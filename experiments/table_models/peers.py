@@ -4,7 +4,7 @@
 
 A peer is a function from a problem, its training and test records and a seed to a number for each
 test record: the probability of class 1, or the quantity. Every peer is told which columns are
-categories, if it can take that many of them. Early stopping keeps 10 % of the training records.
+categories, if it can take that many of them. Early stopping keeps 10% of the training records.
 """
 
 from collections.abc import Callable

@@ -124,7 +124,7 @@ def test_a_finished_run_is_printed_again_without_a_network(
         capsys.readouterr()
         run_here(*words)
         said = capsys.readouterr().out
-        assert "of 1,000, on test records" in " ".join(said.split())
+        assert "per 1,000, on test records" in " ".join(said.split())
         assert "fedminmax report run " in said
     assert Path("run", "results.json").read_bytes() == before
 
@@ -189,7 +189,7 @@ def test_a_finished_run_is_printed_again_and_not_repeated(
     before = {path: path.read_bytes() for path in run.rglob("*") if path.suffix == ".safetensors"}
     run_here("federation", "local", config, "--out", run)
     said = capsys.readouterr()
-    assert "of 1,000, on test records" in " ".join(said.out.split())
+    assert "per 1,000, on test records" in " ".join(said.out.split())
     assert "starting a server" not in said.err
     assert all(path.read_bytes() == content for path, content in before.items())
     # Other rounds would be another run.

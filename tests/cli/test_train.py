@@ -362,7 +362,7 @@ def test_on_adult_the_verdict_on_exact_minimax_names_the_misses_of_white_women(
     monkeypatch.setenv("COLUMNS", "70")
     run_here("train", config, "--out", "run")
     out = capsys.readouterr().out
-    last = out[out.index("Misclassified of 1,000") :]
+    last = out[out.index("Misclassified per 1,000") :]
     assert max(map(len, last.splitlines())) <= 70
     said = " ".join(out.split())
     verdict = results_of(Path("run"))["verdict"]

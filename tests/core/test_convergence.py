@@ -57,7 +57,7 @@ def test_powers_of_the_round(share_left: float, power: float, answer: Iterate) -
 
 
 def test_a_slow_fall_with_next_to_no_slope_is_seen() -> None:
-    # Falls by 0.00005 % of itself in the last round, and is still 3 % from its limit.
+    # Falls by 0.00005% of itself in the last round, and is still 3% from its limit.
     rounds = 20_000
     found = judge(rounds, lambda t: LIMIT + 0.02 * t**-0.1)
     assert not found.converged
@@ -78,7 +78,7 @@ def test_exponentials() -> None:
 
 
 def test_a_second_slow_fall_behind_a_fast_one() -> None:
-    # Badly conditioned: the fast direction is done, the slow one has 2 % to go.
+    # Badly conditioned: the fast direction is done, the slow one has 2% to go.
     found = judge(500, lambda t: LIMIT + 0.2 * math.exp(-t / 20) + 0.005 * math.exp(-t / 20_000))
     assert not found.converged
 
@@ -110,7 +110,7 @@ def test_noise_is_no_fall() -> None:
 
 
 def test_the_average_of_all_rounds_keeps_its_start() -> None:
-    # The last model is done; by hand, 20 early rounds at 0.5 are 1 % of 500 rounds' average.
+    # The last model is done; by hand, 20 early rounds at 0.5 are 1% of 500 rounds' average.
     def curve(t: int) -> float:
         return 0.5 if t <= 20 else LIMIT
 
@@ -175,7 +175,7 @@ def test_the_rounds_needed_are_enough_by_its_own_measure() -> None:
 
     rounds = 500
     needed = judge(rounds, curve).rounds_needed
-    # 0.5 / t is 0.1 % of the limit in round 2,000.
+    # 0.5 / t is 0.1% of the limit in round 2,000.
     assert needed == 2000
     assert not judge(needed // 2, curve).converged
     assert judge(needed + needed // 2, curve).converged

@@ -63,7 +63,7 @@ def test_no_text_is_on_the_wrong_side(value: float, digits: int) -> None:
 
 @given(share=st.floats(1e-12, 1.0))
 def test_a_gap_in_percent_is_not_below_it(share: float) -> None:
-    assert float(upper_percent(share).removesuffix(" %")) >= 100 * share
+    assert float(upper_percent(share).removesuffix("%")) >= 100 * share
 
 
 @given(upper=st.floats(1e-3, 10.0), gap=st.floats(0.0, 1.0))

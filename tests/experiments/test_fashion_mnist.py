@@ -93,7 +93,7 @@ def test_training_pixels_are_standardised_and_test_pixels_by_the_same_numbers(
 
 @pytest.mark.slow
 def test_images_belong_to_their_labels(data: FashionMnist) -> None:
-    """A nearest-mean classifier reaches about 68 % on these data; shuffled labels give 10 %."""
+    """A nearest-mean classifier reaches about 68% on these data; shuffled labels give 10%."""
     means = torch.stack([data.train.x[data.train.y == a].mean(dim=0).flatten() for a in range(10)])
     nearest = torch.cdist(data.test.x.flatten(1), means).argmin(dim=1)
     assert 0.65 < float((nearest == data.test.y).float().mean()) < 0.71

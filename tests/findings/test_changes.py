@@ -20,7 +20,7 @@ from tests.runs.run_folders import interval, write_run
 
 
 def wilson(successes: int, rows: int) -> Interval:
-    """Wilson's score interval of a proportion at 95 %."""
+    """Wilson's score interval of a proportion at 95%."""
     z, share = 1.959964, successes / rows
     middle = (share + z**2 / (2 * rows)) / (1 + z**2 / rows)
     half = z / (1 + z**2 / rows) * math.sqrt(share * (1 - share) / rows + z**2 / (4 * rows**2))

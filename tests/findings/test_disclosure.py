@@ -112,4 +112,4 @@ def test_remarks_that_tell_of_records_stay_with_the_owner() -> None:
     own = Results.model_validate(content | {"warnings": [told, *telling], "notes": []})
     first, rest = remarks(own)
     assert first == told
-    assert rest.startswith("There are 6 further remarks")
+    assert rest.startswith("6 further remarks")

@@ -116,7 +116,7 @@ def test_where_rounding_limits_the_proof_both_are_said() -> None:
     said = words(proof=far, gap_left=1e-8)
     assert "(optimality gap 1)" in said
     assert "Rounding errors" in said
-    assert "at most 0.0001 % is left" in said
+    assert "at most 0.0001% is left" in said
     assert "Rounding errors" not in words(proof=far, gap_left=1.0)
 
 
@@ -148,7 +148,7 @@ def result(**changed: Any) -> Results:
 def test_weights_within_reach_of_the_sites_and_beyond(distance: float, fact: str) -> None:
     said = weights_text(result(reach={"weights": [0.25, 0.75], "distance": distance}))
     assert fact in said
-    assert "75 % on “men” and 25 % on “women”" in said
+    assert "75% on “men” and 25% on “women”" in said
     assert weights_text(result()) == cost_text(result()) == ""
 
 
@@ -202,9 +202,9 @@ FALLING = Convergence(
 
 
 def test_the_numbers_of_a_verdict() -> None:
-    """The slope is 1 % of the risk in 100 rounds, and 0.024 of 0.2 are left."""
+    """The slope is 1% of the risk in 100 rounds, and 0.024 of 0.2 are left."""
     said = convergence_text("A", FALLING, "--epochs")
-    for fact in ("not converged", "500 rounds", "falls, by 1 %", "12 %", "4,000 rounds (--epochs)"):
+    for fact in ("not converged", "500 rounds", "falls, by 1%", "12%", "4,000 rounds (--epochs)"):
         assert fact in said
 
 

@@ -152,7 +152,7 @@ def test_a_closed_terminal_and_a_stop_do_not_change_the_model(
 
     resumed = fedminmax_process("federation", "resume", "run", cwd=folder)
     assert resumed.returncode == 0, resumed.stderr
-    assert "of 1,000, on test records" in " ".join(resumed.stdout.split())
+    assert "per 1,000, on test records" in " ".join(resumed.stdout.split())
     assert fedminmax_here("train", "fedminmax.toml", "--out", "alone", cwd=folder).stderr
     np.testing.assert_allclose(
         fedminmax.load_model(folder / "run").predict_proba(folder / "north.csv"),
@@ -168,7 +168,7 @@ def test_a_closed_terminal_and_a_stop_do_not_change_the_model(
 def test_a_finished_run_is_shown_again_and_cannot_be_stopped(deployment: Deployment) -> None:
     again = fedminmax_here("federation", "resume", "run", cwd=deployment.folder)
     assert again.returncode == 0, again.stderr
-    assert "of 1,000, on test records" in " ".join(again.stdout.split())
+    assert "per 1,000, on test records" in " ".join(again.stdout.split())
     stopped = fedminmax_here("federation", "stop", "run", cwd=deployment.folder)
     assert "had ended already" in stopped.stderr
     shown = fedminmax_here(

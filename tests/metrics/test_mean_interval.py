@@ -30,7 +30,7 @@ from fedminmax.metrics.intervals import (
 
 SHARE, ERROR = Bounds(0.0, 1.0), Bounds(0.0, math.inf)
 TRIALS = 1000
-# Coverage may be 2 % under 95 %, and 1,000 trials know 93 % to 0.0081: three of these.
+# Coverage may be 2% under 95%, and 1,000 trials know 93% to 0.0081: three of these.
 LOWEST = 0.93 - 3 * 0.0081
 
 
@@ -158,7 +158,7 @@ def test_the_worst_and_the_best_of_all_groups_are_covered(
             low.low <= chances.min() <= low.high,
             gap.low <= chances.max() - chances.min() <= gap.high,
         )
-    # Two standard errors of a share of 95 % among so many tables.
+    # Two standard errors of a share of 95% among so many tables.
     assert covered.min() / TABLES >= 0.95 - 2.0 * math.sqrt(0.05 * 0.95 / TABLES)
 
 

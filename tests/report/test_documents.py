@@ -114,7 +114,7 @@ def test_impact_ratios_are_those_of_the_records(run: Path) -> None:
     assert "below four fifths" in by_sex
     assert "| sex M | 700 |" in by_sex
     by_both = text[text.index("## By sex and region") :]
-    line = r"\| sex other / region N \| not shown \| . \| . \| under 2 % of the records \|"
+    line = r"\| sex other / region N \| not shown \| . \| . \| under 2% of the records \|"
     assert re.search(line, by_both)
     # 707 in region N would tell that they are seven.
     assert "| region N | 700 |" in text

@@ -34,7 +34,7 @@ def could_be_better(run: Run, *, appendix: bool = False) -> Detail:
 
 @pytest.mark.parametrize(
     ("proof", "start", "size"),
-    [(CLOSE, "No.", "0.008 %"), (CLOSE | {"lower": 0.4}, "Perhaps.", "20 %")],
+    [(CLOSE, "No.", "0.008%"), (CLOSE | {"lower": 0.4}, "Perhaps.", "20%")],
 )
 def test_a_proof_is_said_in_words(
     proof: dict[str, float], start: str, size: str, tmp_path: Path

@@ -105,7 +105,7 @@ def results(
                 "accuracy": metric(accuracies, halves, rows, groups),
             },
         },
-        "notes": ["Held out: 20 % of each site."],
+        "notes": ["Held out: 20% of each site."],
         "warnings": [],
     } | changed
 

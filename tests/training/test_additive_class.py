@@ -23,7 +23,7 @@ BLOCKS = (Block(13, ordered=12), Block(5), Block(4))
 
 
 def rows_of(outputs: int, count: int = 1500) -> Examples:
-    """Three groups with curves of their own, of 60, 30 and 10 % of the records."""
+    """Three groups with curves of their own, of 60, 30 and 10% of the records."""
     generator = torch.Generator().manual_seed(11)
     chances = torch.tensor([0.6, 0.3, 0.1])
     group = torch.multinomial(chances, count, replacement=True, generator=generator)

@@ -215,7 +215,7 @@ def test_noise_differs_by_round_seed_method_and_key_and_can_be_repeated() -> Non
 
 
 def lower_bound_on_epsilon(present: NDArray[np.float64], absent: NDArray[np.float64]) -> float:
-    """Clopper and Pearson's bounds (95 %) of how well a threshold tells the two apart.
+    """Clopper and Pearson's bounds (95%) of how well a threshold tells the two apart.
 
     The threshold is chosen on the first half of the runs, and judged by the other.
     """

@@ -90,12 +90,13 @@ def advice_as_json(advice: "Advice") -> dict[str, object]:
 
 
 def print_advice(console: "Console", advice: "Advice") -> None:
-    """Print the answer, tables of groups, costs and methods, and what would help."""
+    """Print what would help, tables of groups and costs, and what sites decide and reveal."""
     from fedminmax.cli.terminal import print_table
     from fedminmax.findings import advice as words
 
-    _say(console, words.QUESTION, "bold")
-    _say(console, f"{words.answer(advice)} {words.ANY_PARTITION}")
+    _say(console, "What would help", "bold")
+    for remedy in words.remedies(advice) or [words.NOTHING_STANDS_OUT]:
+        _say(console, f"- {remedy}")
     titled = {"Groups": words.groups_table(advice)}
     if advice.costs:
         titled["What a run costs each site"] = words.costs_table(advice)
@@ -104,13 +105,11 @@ def print_advice(console: "Console", advice: "Advice") -> None:
         print_table(console, title, table.headers, table.lines)
         _say(console, table.caption)
     console.print()
+    _say(console, words.QUESTION, "bold")
+    _say(console, f"{words.answer(advice)} {words.ANY_PARTITION}")
+    console.print()
     table = words.reveals_table(advice)
     print_table(console, "What a site reveals", table.headers, table.lines, sentences=1)
-    suggestions = words.remedies(advice)
-    if suggestions:
-        _say(console, "What would help", "bold")
-        for remedy in suggestions:
-            _say(console, f"- {remedy}")
 
 
 def _say(console: "Console", text: str, style: str = "") -> None:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 FOLDER = Path("runs", "demo")
 ABOUT = {
-    "hospitals": "1. Three hospitals that cannot pool their records predict infarctions. The "
-    "patients are made up: nausea is a sign of an infarction in women and hardly one in men, and "
-    "six of 100 patients are women. The model does not see the sex.",
-    "adult": "2. Incomes of the 1994 US census, on 40 sites, ten groups by sex and race. Here "
-    "protecting the worst-off group changes little, and the certificate at the end says why: it "
-    "is nearly as well off as such a model can make it. More rounds, other weights of the groups "
-    "or another method would not help; other columns or more records might.",
+    "hospitals": "1. Three hospitals that cannot pool their records want to predict heart attacks "
+    "(the column infarction). The patients are simulated: nausea is a sign of an infarction in "
+    "women but hardly in men, and 6% of the patients are women. The model does not see the sex.",
+    "adult": "2. Incomes in the 1994 US census, spread over 40 sites, with ten groups by sex and "
+    "race. Here protecting the worst-off group changes little, and the certificate at the end says "
+    "why: a model of this kind can hardly serve that group better. More rounds, other group "
+    "weights or another method would not help; other columns or more records might.",
 }
 
 
@@ -35,8 +35,9 @@ def add_to(commands: Commands) -> None:
         "demo",
         demo,
         short="see a run that helps and one that does not, with their reports",
-        text="Train on tables that come with the package: three made hospitals, where the default "
-        "helps the worst-off group, and census data, where it does not. Nothing is downloaded.",
+        text="Train on tables that come with the package: three simulated hospitals, where the "
+        "default helps the worst-off group, and census data, where it does not. Nothing is "
+        "downloaded.",
         example="demo --open",
     )
     add = parser.add_argument
@@ -56,7 +57,7 @@ def demo(options: argparse.Namespace) -> None:
             console, options.out / "adult", {"adult": adult_table()}, "income", ["sex", "race"]
         ),
     ]
-    console.print("With tables of your own: fedminmax init --help. The reports of these two runs:")
+    console.print("Your own tables: fedminmax init --help. The reports of these two runs:")
     for report in reports:
         console.print(f"  {report}", soft_wrap=True)
         if options.open:

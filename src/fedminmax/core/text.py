@@ -149,12 +149,12 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share with three figures, without rounding nearly all to 100 %.
+    """Format a share with three figures, without rounding nearly all to 100%.
 
     >>> percent(0.25), percent(0.0), percent(0.0004), percent(0.9999)
-    ('25 %', '0 %', '0.04 %', 'over 99.9 %')
+    ('25%', '0%', '0.04%', 'over 99.9%')
     """
-    return "over 99.9 %" if 0.999 < share < 1.0 else f"{100 * share:.3g} %"
+    return "over 99.9%" if 0.999 < share < 1.0 else f"{100 * share:.3g}%"
 
 
 def lower_text(value: float, digits: int) -> str:
@@ -179,9 +179,9 @@ def upper_percent(share: float, digits: int = 2) -> str:
     """Format a share as an upper bound in percent.
 
     >>> upper_percent(0.0123456)
-    '1.3 %'
+    '1.3%'
     """
-    return f"{upper_text(100 * share, digits)} %"
+    return f"{upper_text(100 * share, digits)}%"
 
 
 def bounds_text(lower: float, upper: float) -> tuple[str, str]:

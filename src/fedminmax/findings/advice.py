@@ -12,8 +12,11 @@ from fedminmax.metrics.intervals import MIN_ROWS
 
 QUESTION = "Does protecting the worst site protect the worst group?"
 ANY_PARTITION = "Group-level methods return the same model no matter which site has which records."
+NOTHING_STANDS_OUT = (
+    "Nothing stands out: every group has enough records, and more than one site has some of them."
+)
 ONLY_MIXES = (
-    "A site-level method can only use group weights that are means of the sites' mixes of groups"
+    "A site-level method can only give groups weights that are means of the sites' own mixes"
 )
 
 
@@ -22,8 +25,8 @@ def answer(advice: counts.Advice) -> str:
     if advice.reach is counts.Reach.EVERY_MIX:
         return (
             "Yes: every group has a site with records of that group only. A model that is as good "
-            "as possible for the worst site is also as good as possible for the worst group, as "
-            "far as the people of a group are alike at all its sites."
+            "as possible for the worst site is also as good as possible for the worst group, if "
+            "the people of each group are alike at all its sites."
         )
     if advice.reach is counts.Reach.ONE_MIX:
         who = "there is one site" if len(advice.sites) == 1 else "all sites have the same mix"

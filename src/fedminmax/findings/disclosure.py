@@ -98,7 +98,7 @@ def is_small(count: int) -> bool:
 TELLING = re.compile(
     r"\d (?:\w+ )?(?:rows?|records?|people)\b|\brow \d|\d of \d|[/\\]\w|@", re.IGNORECASE
 )
-WITHHELD = "which are in results.json and stay with its owner, because they count records"
+WITHHELD = "left out here because of counts of records; see results.json"
 
 
 def remarks(results: Results) -> list[str]:
@@ -110,4 +110,4 @@ def remarks(results: Results) -> list[str]:
         told.append(
             f"Too few training records to be trained for: {', '.join(results.small_groups)}."
         )
-    return [*told, f"There are {counted(left, 'further remark')}, {WITHHELD}."] if left else told
+    return [*told, f"{counted(left, 'further remark')}, {WITHHELD}."] if left else told

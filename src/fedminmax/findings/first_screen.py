@@ -10,7 +10,7 @@ from typing import Literal
 from fedminmax.core.text import counted
 from fedminmax.findings.changes import EVERYONE, worst_of
 from fedminmax.findings.records import Results
-from fedminmax.findings.text import capitalised, interval_name
+from fedminmax.findings.text import MINUS, capitalised, interval_name
 from fedminmax.findings.verdict import (
     KINDS,
     NO_BASELINE,
@@ -36,8 +36,8 @@ TONES: dict[str, Tone] = {
 }
 SUGGESTIONS = {
     "helped": "Suggested: use the {new} model.",
-    "helped, at a price": "To decide: is the gain of the worst-off group worth the harm to others? "
-    "Models in between: fedminmax frontier.",
+    "helped, at a price": "You decide: is the gain of the worst-off group worth the harm to "
+    "others? fedminmax frontier finds compromises.",
     "no clear change": "Either model will do. More test records could show a difference.",
     "no benefit: keep the standard model": "Suggested: keep the {standard} model. Try other "
     "features or another kind of model before another {new} one.",
@@ -139,7 +139,7 @@ def harm_text(results: Results, harm: Change) -> str:
             "false alarms": "there are more false alarms overall",
         }.get(harm.kind, "there are more mistakes overall")
     return {
-        "missed": f"in “{harm.group}” more “{positive}” are missed",
+        "missed": f"more “{positive}” are missed in “{harm.group}”",
         "false alarms": f"“{harm.group}” has more false alarms",
     }.get(harm.kind, f"“{harm.group}” did worse")
 
@@ -160,8 +160,8 @@ def _explanation(results: Results) -> str:
     now, before = worst_of(results), worst_before(results)
     moved = before is not None and now is not None and now[0] != before
     return (
-        "Two models learned from the same records: the standard one is best on average; the "
-        f"{new} one {aim}. The numbers are from {tested} that neither has seen."
+        "Two models were trained on the same records: the standard model is best on average; the "
+        f"{new} model {aim}. The numbers below are for {tested} that neither model had seen."
         + (f" “{now[0]}” is worst off now." if moved and now else "")
     )
 
@@ -228,7 +228,9 @@ def _fact(results: Results, title: str, change: Change) -> KeyFact:
     if not change.is_clear:
         note = f"No clear change ({interval})"
         return KeyFact(title, texts.before, texts.after, unit, note, "same")
-    size = texts.value.lstrip("+\N{MINUS SIGN}")
     tone: Tone = "worse" if change.value > 0 else "better"
-    note = f"{capitalised(tone)} by {size} ({interval})"
+    # The word has the sign: what is better by 8 to 92 has changed by -92 to -8.
+    ends = (texts.low, texts.high) if change.value > 0 else (texts.high, texts.low)
+    size, least, most = (end.lstrip(f"+{MINUS}") for end in (texts.value, *ends))
+    note = f"{capitalised(tone)} by {size} ({least} to {most})"
     return KeyFact(title, texts.before, texts.after, unit, note, tone)

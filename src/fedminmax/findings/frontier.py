@@ -134,7 +134,7 @@ def frontier_table(frontier: FrontierFile) -> Table:
 def _line(point: PointOfFrontier, frontier: FrontierFile, *, has_tests: bool) -> list[str]:
     line = [
         name_of(point, frontier),
-        f"{100 * point.keep_share:.3g} %",
+        f"{100 * point.keep_share:.3g}%",
         f"{point.mean:.{DIGITS}g}",
         f"{point.worst:.{DIGITS}g}",
         upper_text(point.gap, 1),
@@ -215,8 +215,8 @@ def frontier_sentences(frontier: FrontierFile) -> list[str]:
     if gain > 0 and price > 0:
         exchange += (
             f" Model {own.number}, which is recommended, has "
-            f"{100 * (plain.worst - own.worst) / gain:.0f} % of that gain for "
-            f"{100 * (own.mean - plain.mean) / price:.0f} % of that price."
+            f"{100 * (plain.worst - own.worst) / gain:.0f}% of that gain for "
+            f"{100 * (own.mean - plain.mean) / price:.0f}% of that price."
         )
     largest = max(point.gap for point in frontier.points)
     certified = (

@@ -7,6 +7,7 @@ from fedminmax.core.text import listed
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.findings.changes import EVERYONE
 from fedminmax.findings.disclosure import FEWER, is_told, publishable
+from fedminmax.findings.first_screen import model_names
 from fedminmax.findings.records import RISK, Measured, Metric, Results
 from fedminmax.findings.text import (
     NOTHING,
@@ -78,7 +79,7 @@ def mistakes_tables(results: Results) -> list[Table]:
         Table(
             f"{capitalised(measure_of(results, KINDS[metric]))}, on test records "
             f"({interval_name(results.test)})",
-            ("group", "records", "new"),
+            ("group", "records", model_names(results)[1]),
             tuple(cells[place] for place in small_last(results, results.test, cells)),
         )
     ]
@@ -99,7 +100,7 @@ def _mistakes_table(results: Results, metric: str) -> Table:
     return Table(
         f"{capitalised(measure_of(results, KINDS[metric]))}, on test records "
         f"({interval_name(results.test)} of the change{at_once})",
-        ("group", "records", "standard", "new", "change"),
+        ("group", "records", *model_names(results), "change"),
         tuple(
             (name, NOTHING if one is None else counts[name], *change_cells(results, one))
             for name, one in (*judged, (EVERYONE, whole), *few)
@@ -244,7 +245,7 @@ def models_table(results: Results, baseline: Results | None) -> list[Table]:
     small = results.test.small_groups(results.groups)
     order = sorted(places, key=lambda place: -(risks[place].value or 0.0))
     order.sort(key=lambda place: results.groups[place] in small)
-    both = f"standard {ARROW} new" if baseline else results.method.name
+    both = f" {ARROW} ".join(model_names(results)) if baseline else results.method.name
     tables = []
     for start in range(0, len(names), MAX_COLUMNS):
         shown = names[start : start + MAX_COLUMNS]

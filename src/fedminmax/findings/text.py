@@ -111,7 +111,7 @@ def estimate(interval: Interval, decimals: int) -> str:
 
 def interval_name(test: Measured) -> str:
     """Name the intervals of these results."""
-    return f"{100 * test.confidence:g} % interval"
+    return f"{100 * test.confidence:g}% interval"
 
 
 def size_text(size: float) -> str:

@@ -32,9 +32,9 @@ LIMIT_DIGITS = 6
 REACHED, NEARLY_REACHED = 1e-6, 0.01
 MAX_WEIGHTS = 4
 ABOUT_CERTIFICATES = (
-    "The certificate is about the highest risk, these training records and these features. Another "
-    "model may serve a group with a lower risk better. Other features, other kinds of model and "
-    "other records are not covered."
+    "The certificate covers the highest risk, on these training records and with these features. "
+    "Another model may still be better for a group whose risk is lower. Other features, other "
+    "kinds of model and other records are not covered."
 )
 
 
@@ -60,26 +60,27 @@ def could_be_better(results: Results) -> str:
     size, what = upper_percent(proof.gap), class_of_models(results)
     kept, own = results.method.options.get("keep_share"), proof.highest_own
     of = "training risk of a group" if own is None else "excess of a group's training risk"
-    of += ", penalty included"
+    of += " (penalty included)"
     risk = "mixture of the highest and the mean" if kept else "highest"
     if proof.limit is not None:
         highest = upper_percent((proof.upper - proof.lower) / proof.upper)
         if own is not None:
             highest = upper_text(proof.upper - proof.lower, 2)
         return (
-            f"Hardly. No {what} lowers the highest {of}, by more than {highest}, which the "
-            f"tolerance leaves to the others, or within the tolerance the mean by more than {size} "
-            f"(certified).{_nearest_pair(proof)}"
+            f"Hardly. Certified: another {what} could lower the highest {of} by at most {highest}, "
+            "which the tolerance leaves to the other groups, and within the tolerance the mean by "
+            f"at most {size}.{_nearest_pair(proof)}"
         )
     if own is not None:
         size = upper_text(proof.upper - proof.lower, 2)
     if proof.gap <= HARDLY:
         return (
-            f"No. With any parameters, a {what} can lower the {risk} {of}, by at most {size} "
-            "(certified)."
+            f"No. Certified: whatever its parameters, another {what} could lower the {risk} {of} "
+            f"by at most {size}."
         )
     return (
-        f"Perhaps. It is certified only that no {what} lowers the {risk} {of}, by more than {size}."
+        f"Perhaps. It is certified only that another {what} could lower the {risk} {of} by at most "
+        f"{size}."
     )
 
 

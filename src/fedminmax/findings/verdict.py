@@ -52,14 +52,15 @@ OF_PEOPLE = {
 WORST = "Worst-off group"
 NOT_FINISHED: Final = "not finished"
 RULE = (
-    "Mistakes are misclassified records and, of two classes, missed ones and false alarms; of "
-    "numbers, absolute errors. A change is clear if its interval excludes 0; the intervals of all "
-    "comparisons hold at once. Helped: the group that was worst off with the standard model "
-    "(highest risk) is clearly misclassified less often, or has smaller errors. Helped, at a "
-    "price: besides, a kind of mistake clearly grew for a group or for all records. No benefit: a "
-    "kind of mistake clearly grew, and that group was not helped, or another one that clearly did "
-    "worse is now worse off than it was. No clear change: neither help nor harm. Not finished: "
-    "more rounds are needed, or there is nothing to compare."
+    "A mistake is a misclassified record and, where there are two classes, also a missed case or a "
+    "false alarm; where a number is predicted, it is the absolute error. A change is clear if its "
+    "interval excludes 0; the intervals hold for all comparisons at once. Helped: the group that "
+    "was worst off with the standard model (highest risk) is clearly misclassified less often, or "
+    "has clearly smaller errors. Helped, at a price: it is, but some kind of mistake clearly grew "
+    "for a group or for all records. No benefit: some kind of mistake clearly grew, and either the "
+    "worst-off group was not helped, or another group that clearly did worse is now worse off than "
+    "the worst-off group was. No clear change: neither help nor harm is clear. Not finished: "
+    "training needs more rounds, or there is nothing to compare with."
 )
 NO_WORST = (
     f"Fewer than two groups have {MIN_ROWS} test records or more, so it is unknown which group is "
@@ -190,7 +191,7 @@ def _about_worst(results: Results, change: Change) -> str:
 def _about_harms(results: Results, harms: Sequence[Change], worst: Change | None) -> str:
     """Tell the largest harm, whatever it is, unless it is what the worst-off group's change is."""
     if not harms:
-        return "No kind of mistake clearly became more frequent for any group or for all records."
+        return "No kind of mistake clearly became more frequent, for any group or overall."
     first, further = harms[0], counted(len(harms) - 1, "further harm")
     more = f" There {'is' if len(harms) == 2 else 'are'} {further}." if len(harms) > 1 else ""
     if first == worst:
@@ -230,7 +231,7 @@ def mistakes_text(results: Results, change: Change, where: str | None = None) ->
 def measure_of(results: Results, kind: str) -> str:
     """Name what the numbers of this kind are."""
     if kind in OF_PEOPLE:
-        return f"{kind} of 1,000{OF_PEOPLE[kind][0].format(results.classes[-1])}"
+        return f"{kind} per 1,000{OF_PEOPLE[kind][0].format(results.classes[-1])}"
     return f"mean {risk_name(results) if kind == RISK else kind}"
 
 

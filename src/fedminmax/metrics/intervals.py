@@ -5,7 +5,7 @@ end it has the highest possible score, for the lower end the lowest. Without it,
 would have an interval of width 0, although other rows may just not have been drawn; with it, the
 interval of n rows that all have the lowest possible score extends to about 3 / n of the range, the
 "rule of three" for proportions (Hanley and Lippman-Hand, JAMA 1983). The artificial row matters
-less with more rows: the interval approaches the plain one. A confidence of more than 95 %, as of
+less with more rows: the interval approaches the plain one. A confidence of more than 95%, as of
 many intervals that are to hold at once, needs more of them, (z / 1.96)^2 with the normal quantile
 z: where only rare rows have another score, one alone is too few far out in the tails.
 
@@ -17,8 +17,8 @@ deviations (Samuelson, Journal of the American Statistical Association 1968), bu
 
 With 50 rows it covers the mean as often as it says for squares of errors with up to the tails of
 Student's t with 5 degrees of freedom. Heavier tails need more rows: with 50 rows, squares of t with
-3 degrees of freedom are covered in 84 % of tables, lognormal ones in 86 %, and errors of which 1 %
-are outliers in 47 %, because many tables have none of these.
+3 degrees of freedom are covered in 84% of tables, lognormal ones in 86%, and errors of which 1%
+are outliers in 47%, because many tables have none of these.
 
 The highest of A means is high partly by chance. Its interval is from the highest lower end at an
 error of alpha / A to the highest upper end at an error of alpha: all lower ends hold at once, and
@@ -37,7 +37,7 @@ from itertools import permutations
 
 CONFIDENCE = 0.95
 # With fewer rows we do not say which group is worst off, gained or lost. From here on the coverage
-# is within 2 % of nominal for squares of errors with tails up to those of t with 5 degrees.
+# is within 2% of nominal for squares of errors with tails up to those of t with 5 degrees.
 MIN_ROWS = 50
 MAX_DEVIATIONS = 20.0
 

@@ -45,8 +45,8 @@ MAX_NAMED = 3
 # A weight that would round to nothing is not named.
 MIN_WEIGHT = 0.005
 PASSED_ON = (
-    f"This page may be passed on: it has no record, no path, and no count of records from 1 to "
-    f"{LEAST - 1}. The run folder stays with its owner: it has exact counts."
+    "This page may be passed on: it contains no record, no path, and no count of records from 1 "
+    f"to {LEAST - 1}. Keep the run folder to yourself: it contains exact counts."
 )
 
 
@@ -125,7 +125,7 @@ def _frontier(run: Run, name: str) -> Detail | None:
     proved = boundary_figure(run.chosen.results, plain, f"{name}-boundary")
     if proved is None:
         return None
-    answer = "There is a proved limit; fedminmax frontier finds the models along it."
+    answer = "No model can pass a certified limit; fedminmax frontier finds models along it."
     return Detail("frontier", question, answer, figures=(proved,))
 
 
@@ -172,8 +172,8 @@ def _certainty(run: Run) -> Detail:
     texts.append(
         f"The {interval}s show how far a value would move with other test records of the same "
         "groups. They do not cover other training records or another seed: fedminmax train --seeds "
-        "5 shows that spread. Nothing is said of groups that were not named, of other measures, or "
-        "of how predictions are used."
+        "5 shows that spread. This page makes no claim about groups that were not named, about "
+        "other measures, or about how predictions are used."
     )
     if merged := merged_groups_text(results):
         texts.append(merged)
@@ -199,7 +199,7 @@ def _measures(run: Run) -> Detail:
     return Detail(
         "measures",
         "All measures by group",
-        f"{capitalised(first_few(names, 6))}; as CSV, too.",
+        f"{capitalised(first_few(names, 6))}. With a CSV file.",
         texts=(meaning,),
         tables=tuple(tables),
         downloads=(measures_file(run),),
@@ -216,8 +216,8 @@ def _training(run: Run, name: str) -> Detail | None:
     texts = [text for one in found.models for text in (one.convergence, one.validation) if text]
     if results.loss not in ("brier", "squared_error"):
         texts.append(
-            f"The picture shows {LOSS_NAMES[results.loss]}, which training minimises; the results "
-            f"on test records are another measure, the {risk_name(results)}."
+            f"The picture shows {LOSS_NAMES[results.loss]}, which training minimises; results on "
+            f"test records are given in another measure, the {risk_name(results)}."
         )
     return Detail(
         "training",
@@ -296,10 +296,11 @@ def _privacy(run: Run) -> Detail:
 def _settings(run: Run) -> Detail:
     results, changed = run.chosen.results, changed_settings(run)
     differ = counted(len(changed.lines), "setting differs", "settings differ")
+    differ = f"{differ} from the defaults" if changed.lines else "all settings are the defaults"
     return Detail(
         "settings",
         "Settings",
-        f"fedminmax {__version__}, seed {results.seed}; {differ} from the defaults.",
+        f"fedminmax {__version__}, seed {results.seed}; {differ}.",
         tables=(changed,) if changed.lines else (),
         downloads=(configuration_file(run),) if run.settings else (),
     )

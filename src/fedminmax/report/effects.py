@@ -96,7 +96,7 @@ def _by_group(run: Run) -> str:
     names = sorted({f"“{own.column}”" for own in results.departures})
     return (
         f" The effect of {listed(names)} is clearly another one in some groups: points show "
-        "the levels that a group's own training records ask for, with intervals of 95 %."
+        "the levels that a group's own training records ask for, with intervals of 95%."
     )
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_LINES = 30
-MAX_TICKS = 5
+MAX_TICKS = 3
 # A line that leaves the drawing ends at its edge: the widest may be this many times the median.
 MAX_SPREAD = 4.0
 # So few lines are all shown whole.

@@ -1,7 +1,7 @@
 """The tables that New York City's Local Law 144 asks for (6 RCNY 5-301), from a run's test records.
 
 By sex, by race/ethnicity and by their intersection: records, selection rate and impact ratio, which
-is a category's rate divided by the highest one. Categories with less than 2 % of the records may be
+is a category's rate divided by the highest one. Categories with less than 2% of the records may be
 left out, with their number; records of unknown category are counted. The law asks for scoring rates
 (the share above the median) where there is no selection; a run does not record scores.
 """
@@ -136,7 +136,7 @@ def _line(own: Category, rates: Mapping[str, Estimate], best: str) -> list[str]:
     rows = _shown(own.rows, told=own.told)
     rate = rates.get(own.name)
     if rate is None:
-        return [own.name, rows, NOTHING, NOTHING, "under 2 % of the records"]
+        return [own.name, rows, NOTHING, NOTHING, "under 2% of the records"]
     selected_rows = round(own.selected)
     if is_small(own.positives) or is_small(own.rows - own.positives):
         return [own.name, rows, NOTHING, NOTHING, f"{FEWER} are of one class"]

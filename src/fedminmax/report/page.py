@@ -19,6 +19,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted, listed
 from fedminmax.findings.advice import (
     ANY_PARTITION,
+    NOTHING_STANDS_OUT,
     QUESTION,
     answer,
     costs_table,
@@ -199,7 +200,7 @@ def render_advice(advice: Advice, source: str, version: str) -> str:
         groups=groups_table(advice),
         costs=costs_table(advice),
         reveals=reveals_table(advice),
-        remedies=remedies(advice),
+        remedies=remedies(advice) or [NOTHING_STANDS_OUT],
         generator=ADVICE_GENERATOR,
         version=version,
         inline_svg=inline_svg,

@@ -90,7 +90,7 @@ def test_regression_trains_in_units_of_the_targets_deviation(tmp_path: Path) -> 
     federation = Simulation(model, squared_error_loss, rows)
     risks = [done.risks.max() for done in train(federation, FedMinMax(), rounds=30, seed=0)]
     assert risks[-1] < risks[0]
-    assert "(its standard error with 30 rows is about 26 % of it)" in tables.warnings[0]
+    assert "(its standard error with 30 rows is about 26% of it)" in tables.warnings[0]
 
 
 def test_held_out_rows_take_no_part_in_the_encoding(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ REFINEMENTS = 2
 REACH = 32
 # A bin has this many records, the usual minimum of statistical offices (Hundepool et al.:
 # Statistical Disclosure Control, 2012). With 10, rare values share bins: on Adult, where rare
-# capital gains tell a lot, the mean Brier score is then 1 % higher.
+# capital gains tell a lot, the mean Brier score is then 1% higher.
 MIN_RECORDS = 3
 # Values are counted in portions that stay in a core's cache.
 PORTION = 2**15

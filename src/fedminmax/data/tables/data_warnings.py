@@ -113,7 +113,7 @@ def _predictors(sample: Sequence[ParsedRows], target: NDArray[np.generic], schem
     predictors = sorted(
         (name for name, share in shares.items() if share >= least), key=lambda n: -shares[n]
     )
-    return first_few([f"'{name}' ({100 * shares[name]:.0f} % of the error)" for name in predictors])
+    return first_few([f"'{name}' ({100 * shares[name]:.0f}% of the error)" for name in predictors])
 
 
 def _sample(parts: Sequence[ParsedRows]) -> list[ParsedRows]:

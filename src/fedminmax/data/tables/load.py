@@ -54,7 +54,7 @@ def size_warnings(
     ]
     regression = encoding.schema.target.is_quantity
     error = largest_standard_error(least, regression=regression)
-    size = f"about {100 * error:.2g} % of it" if regression else f"up to {error:.2g}"
+    size = f"about {100 * error:.2g}% of it" if regression else f"up to {error:.2g}"
     warning = (
         f"groups under the minimum of {least:,} rows, whose risk is mostly noise (its standard "
         f"error with {least:,} rows is {size}): {first_few(named)}"

@@ -23,7 +23,7 @@ from fedminmax.core.text import counted, first_few, quoted
 
 MAX_FILES = 3
 Numbers = NDArray[np.float64]
-# Multiples of the distance from the median that 99 % of the rows keep.
+# Multiples of the distance from the median that 99% of the rows keep.
 FAR, TOO_FAR = 100.0, 1e6
 USUAL_SHARE = 0.99
 # With fewer rows the usual distance cannot be estimated.
@@ -45,7 +45,7 @@ class Oddity(Enum):
     NUL = "NUL bytes, which a text table does not have (write it again): {}"
     UNLISTED = "values that are not among their categories, and are ignored: {}"
     FAR = (
-        "values more than 100 times as far from the median as 99 % of the rows, which distort the "
+        "values more than 100 times as far from the median as 99% of the rows, which distort the "
         "scale of all others (correct them, or name them in missing_values): {}"
     )
     CODE = (
@@ -213,7 +213,7 @@ def _ends(values: Numbers, above: float, below: float) -> _Ends:
 
 
 def _usual(values: Numbers, median: float, present: int) -> float:
-    """Return the distance that 99 % of the rows keep, or the median of non-zero distances."""
+    """Return the distance that 99% of the rows keep, or the median of non-zero distances."""
     usual = _ranked(values, int(USUAL_SHARE * (present - 1)), median)
     if usual > 0.0:
         return usual
