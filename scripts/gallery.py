@@ -1,6 +1,6 @@
 """Make the reports of docs/gallery.md and their pictures: python -m scripts.gallery FOLDER.
 
-Three runs whose verdicts differ: the made hospitals and the census data of `fedminmax demo`, and
+Three runs whose verdicts differ: the simulated hospitals and the census data of `fedminmax demo`, and
 the census data again with a logistic model and exact minimax. Pictures are taken by Chromium and
 written to docs/.
 """

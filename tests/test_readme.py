@@ -29,11 +29,11 @@ def test_the_numbers_are_those_of_committed_results() -> None:
         "wrong predictions of 1,000 women fall from 343 to 214, those of men rise from 214 to 226"
         in README
     )
-    assert "214 are misclassified instead of 343, at the price of 12 men of 1,000" in README
+    assert "214 of 1,000 women are misclassified instead of 343; in return, 12 more of 1,000 men" in README
     (alone, _), (pooled, everyone), (ours, own_everyone) = (
         (f"{worst:.3f}", f"{mean:.3f}") for _, worst, mean in census_scores()
     )
-    assert f"the worst group's error is {ours}, with pooled boosted trees {pooled}" in README
+    assert f"the worst group's Brier score is {ours}, against {pooled} for boosted trees" in README
     assert f"trees in each state alone {alone}" in README
     assert f"({everyone} against {own_everyone})" in README
     runs = (ROOT / "experiments" / "table_models" / "near_minimax.jsonl").read_text().splitlines()

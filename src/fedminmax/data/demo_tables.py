@@ -1,4 +1,4 @@
-"""Tables for a first look, as CSV texts: three made hospitals, and Adult over forty sites.
+"""Tables for a first look, as CSV texts: three simulated hospitals, and Adult over forty sites.
 
 The hospitals are made up so that a standard model fails a group that is rare at each of them.
 Nausea is common in women with an infarction and harmless in men (Canto et al., "Association of age
@@ -35,7 +35,7 @@ COLUMNS = (*NUMBERS, *CATEGORIES, *PROTECTED, "income")
 
 
 def hospital_tables(seed: int = 0) -> dict[str, str]:
-    """Return the tables of the made hospitals by name."""
+    """Return the tables of the simulated hospitals by name."""
     generator = np.random.default_rng(seed)
     return {
         name: _table(PATIENT, zip(*_patients(generator, rows, share), strict=True))
