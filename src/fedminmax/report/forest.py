@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 MAX_LINES = 30
 MAX_TICKS = 3
-# A line that leaves the drawing ends at its edge: the widest may be this many times the median.
-MAX_SPREAD = 4.0
+# A line that leaves the drawing ends in an arrow: the widest may be this many times the median.
+MAX_SPREAD = 8.0
 # So few lines are all shown whole.
 FEW_LINES = 5
 

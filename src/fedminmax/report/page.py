@@ -7,6 +7,7 @@ prints: the finding, three numbers, who gains and who loses. All else is behind 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from datetime import date
 from itertools import chain
 from typing import Any
 
@@ -56,6 +57,7 @@ class About:
 def about(run: Run) -> About:
     """Describe this run; what users state themselves comes from its configuration."""
     results, stated = run.chosen.results, _stated(run.settings)
+    day = date.fromisoformat(results.finished)
     records = results.test.rows
     if not results.is_audit:
         records += sum(map(sum, run.census.train))
@@ -63,7 +65,7 @@ def about(run: Run) -> About:
         counted(len(run.census.sites), "site"),
         f"{FEWER} records" if is_small(records) else counted(records, "record"),
         f"{counted(len(results.groups), 'group')}{_columns(run.settings)}",
-        results.finished,
+        f"{day.day} {day:%b %Y}",
     )
     title = stated.title or f"Predicting “{results.target}”"
     return About(title, facts, stated.intended_use or NOT_STATED, stated.not_for or "")
