@@ -19,12 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedminmax.cli.init import init_config
+from fedminmax.cli.main import main as fedminmax
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.config.sections import ModelSection
 from fedminmax.data.adult import TRAIN, packed_folder, parse_rows, read_packed
-from fedminmax.data.tables.propose import InitChoices
 from fedminmax.network.flare.local import LocalFederation, local_federation
 from fedminmax.network.server.log import LiveRound
 from fedminmax.network.server.run import read_members, run_folder
@@ -105,7 +104,9 @@ def write_tables(folder: Path, sites: Sequence[str], rows: int) -> TableConfig:
         (folder / f"{site}.csv").write_text(text, encoding="utf-8")
     path = folder / "fedminmax.toml"
     files = [folder / f"{site}.csv" for site in sites]
-    init_config(files, "income", groups=["sex"], site_column=None, out=path, choices=InitChoices())
+    names = [*map(str, files), "--target", "income", "--groups", "sex", "--out", str(path)]
+    if fedminmax(["init", *names]):
+        raise RuntimeError("no configuration was written")
     return read_config(path)
 
 

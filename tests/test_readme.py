@@ -29,7 +29,10 @@ def test_the_numbers_are_those_of_committed_results() -> None:
         "wrong predictions of 1,000 women fall from 343 to 214, those of men rise from 214 to 226"
         in README
     )
-    assert "214 of 1,000 women are misclassified instead of 343; in return, 12 more of 1,000 men" in README
+    assert (
+        "214 of 1,000 women are misclassified instead of 343; in return, 12 more of 1,000 men"
+        in README
+    )
     (alone, _), (pooled, everyone), (ours, own_everyone) = (
         (f"{worst:.3f}", f"{mean:.3f}") for _, worst, mean in census_scores()
     )

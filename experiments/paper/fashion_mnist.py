@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedminmax.cli.messages import say
+from fedminmax.cli.main import say
 from fedminmax.cli.terminal import display
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples

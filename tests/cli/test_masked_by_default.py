@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.cli import federation_runs
+from fedminmax.cli import federation_actions
 from fedminmax.network.flare.federation_file import DEFAULTS_FILE
 from fedminmax.network.wire.plan import NetworkPlan, digest_of
 from fedminmax.runs.federation import FederationRun, plan_of
@@ -55,7 +55,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def submit(_: object, plan: NetworkPlan) -> None:
         raise Submitted(plan)
 
-    monkeypatch.setattr(federation_runs, "follow", submit)
+    monkeypatch.setattr(federation_actions, "follow", submit)
     return tmp_path / "fedminmax.toml"
 
 
@@ -150,7 +150,7 @@ def test_on_one_machine_masks_are_on_where_they_can_be(
     def begin(_: object, record: FederationRun, *__: object) -> None:
         raise Submitted(plan_of(record, record.read_config()))
 
-    monkeypatch.setattr(federation_runs, "_run", begin)
+    monkeypatch.setattr(federation_actions, "_run", begin)
     assert is_masked("local", config, "--out", "one")
     assert not is_masked("local", config, "--out", "two", "--no-secure-aggregation")
     capsys.readouterr()

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedminmax.findings.changes import change_between, changes_of
-from fedminmax.findings.records import Interval
-from fedminmax.findings.verdict_records import Change
+from fedminmax.findings.records import Change, Interval
+from fedminmax.findings.verdict import change_between, changes_of
 from fedminmax.report.read_run import Run, read_run
 from tests.complaints import complaint_of
 from tests.runs.run_folders import interval, write_run
@@ -24,12 +23,12 @@ def wilson(successes: int, rows: int) -> Interval:
     z, share = 1.959964, successes / rows
     middle = (share + z**2 / (2 * rows)) / (1 + z**2 / rows)
     half = z / (1 + z**2 / rows) * math.sqrt(share * (1 - share) / rows + z**2 / (4 * rows**2))
-    return Interval(value=share, low=middle - half, high=middle + half)
+    return Interval(value=share, low=middle - half, high=middle + half, rows=rows)
 
 
 def test_the_published_example_of_squaring_and_adding() -> None:
     """Newcombe 1998, Table II, method 10: 56/70 against 48/80 gives 0.0524 to 0.3339."""
-    change = change_between("a", 150, before=wilson(48, 80), after=wilson(56, 70))
+    change = change_between(before=wilson(48, 80), after=wilson(56, 70))
     assert change is not None
     assert round(change.value, 4) == 0.2
     assert (round(change.low, 4), round(change.high, 4)) == (0.0524, 0.3339)
@@ -45,10 +44,10 @@ def test_equal_models_are_called_different_in_at_most_one_of_twenty_test_sets() 
 
     def found(number: int) -> bool:
         ends = [
-            Interval(value=mean, low=mean - half, high=mean + half)
+            Interval(value=mean, low=mean - half, high=mean + half, rows=rows)
             for mean, half in zip(means[number], halves[number], strict=True)
         ]
-        change = change_between("a", rows, *ends)
+        change = change_between(*ends)
         return change is not None and change.is_clear
 
     # Three standard errors of a share of 0.05 over so many sets.
@@ -57,9 +56,9 @@ def test_equal_models_are_called_different_in_at_most_one_of_twenty_test_sets() 
 
 def test_nothing_is_said_where_there_is_nothing_to_compare() -> None:
     whole, empty = wilson(5, 10), Interval(value=None, low=None, high=None)
-    assert change_between("a", 10, whole, empty) is None
-    assert change_between("a", 10, empty, whole) is None
-    assert change_between("a", 10, whole, Interval(value=0.5, low=None, high=None)) is None
+    assert change_between(whole, empty) is None
+    assert change_between(empty, whole) is None
+    assert change_between(whole, Interval(value=0.5, low=None, high=None)) is None
 
 
 def changes_in(run: Run) -> list[Change | None]:
@@ -124,6 +123,6 @@ def test_nothing_is_said_about_the_gain_of_a_group_too_small_to_be_trained_for()
     before = Interval(value=0.9, low=0.8, high=1.0, rows=500)
     after = Interval(value=0.2, low=0.1, high=0.3, rows=500)
     for small in (True, False):
-        change = change_between("c", 500, before, after.model_copy(update={"small": small}))
+        change = change_between(before, after.model_copy(update={"small": small}))
         assert change is not None
         assert change.is_clear is not small

@@ -1,7 +1,7 @@
 """What of each group's risk could be removed, in words and as a table."""
 
-from fedminmax.findings.own_risks import own_risks_table, own_risks_text
 from fedminmax.findings.records import Results
+from fedminmax.findings.training import own_risks_table, own_risks_text
 from fedminmax.methods.shared.excess_server import OwnRisks
 
 

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from fedminmax.findings.findings import Findings
-from fedminmax.findings.records import Results
+from fedminmax.findings.records import Results, VerdictOfRun
 from fedminmax.findings.tables import Table, mistakes_tables
 from fedminmax.findings.text import TOO_FEW
 from fedminmax.findings.verdict import judge
-from fedminmax.findings.verdict_records import VerdictOfRun
 from fedminmax.report.read_run import read_run
 from tests.runs.run_folders import CONVERGED, FALLING, interval, metric, results, write_run
 
@@ -91,7 +90,7 @@ def test_a_harm_that_accuracy_hides_is_found_and_named() -> None:
     found = verdict_on(0.0, 0.0, 0.0, rates=rates)
     assert found.verdict == NO_BENEFIT
     assert found.positive == "yes"
-    largest = found.largest_harm
+    largest = found.harms[0]
     assert largest is not None
     assert (largest.group, largest.kind, largest.rows) == ("women", "missed", 60)
     numbers = (largest.before, largest.after, largest.value, largest.low, largest.high)
@@ -207,8 +206,8 @@ def test_numbers_are_off_by_so_much(tmp_path: Path) -> None:
     assert found is not None
     assert (found.verdict, found.positive) == ("helped, at a price", None)
     assert "30.0 instead of 40.0, a clear gain" in found.reason
-    assert found.largest_harm is not None
-    assert (found.largest_harm.group, found.largest_harm.kind) == ("men", "absolute error")
+    assert found.harms
+    assert (found.harms[0].group, found.harms[0].kind) == ("men", "absolute error")
 
 
 def test_groups_of_few_records_are_listed_apart(tmp_path: Path) -> None:

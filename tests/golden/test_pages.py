@@ -21,10 +21,10 @@ import torch
 from fedminmax.advice.cost import MessageBytes, Rounds
 from fedminmax.advice.counts import Advice, RunCost, advise
 from fedminmax.cli.advise import print_advice
-from fedminmax.cli.evaluate import print_evaluated
 from fedminmax.cli.frontier import print_frontier
 from fedminmax.cli.terminal import wide_console
 from fedminmax.cli.trained import print_spread, print_trained
+from fedminmax.cli.use import print_evaluated
 from fedminmax.config.sections import ReportSection
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import BY_VALIDATION, WITHIN_GAP, Convergence

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 
 from fedminmax.findings.text import NOTHING
-from fedminmax.report.chai import NAMESPACE
-from fedminmax.report.downloads import csv_of
 from fedminmax.report.page import build_report
 from fedminmax.report.read_run import read_run
+from fedminmax.report.settings import csv_of
 from tests.cli.command import complaint, fedminmax
 
+NAMESPACE = "https://mc.chai.org/v0.2/schema.xsd"
 # The order of the schema v0.2 at mc.chai.org, without what may be missing.
 SECTIONS = {
     "BasicInfo": "ModelName ModelDeveloper DeveloperContact",

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from fedminmax.report.details import Detail
-from fedminmax.report.downloads import csv_of, without_folders
+from fedminmax.report.frontier import comparison
 from fedminmax.report.page import (
     GENERATOR,
     NOT_STATED,
@@ -23,8 +23,8 @@ from fedminmax.report.page import (
     render_report,
 )
 from fedminmax.report.read_run import read_run, read_runs
+from fedminmax.report.settings import csv_of, without_folders
 from fedminmax.report.style import distinct, export_figures, inline_svg
-from fedminmax.report.tradeoff import comparison
 from tests.runs.run_folders import FALLING, metric, write_run
 
 HOSTILE = ('<script>alert("1")</script>', "a & b 'c' $^$", "_日本 --> ]]>", "x" * 200)

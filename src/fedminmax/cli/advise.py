@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedminmax.cli.options import FORCE, Commands, add_command, check_new_file
+from fedminmax.cli.options import Commands, add_command, add_options, check_new_file
 from fedminmax.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,20 +33,19 @@ def add_to(commands: Commands) -> None:
     add = parser.add_argument
     config_help = "a fedminmax.toml, or a run folder's census.json"
     add("config", type=Path, metavar="CONFIG", help=config_help)
-    add("--json", action="store_true", help="print only machine-readable advice on stdout")
     add(
         "--out",
         type=Path,
         metavar="FILE",
         help="also write a page (.html), or only the figure (.svg, .png)",
     )
-    add("--force", action="store_true", help=FORCE)
+    add_options(parser, "--json", "--force")
 
 
 def give_advice(options: argparse.Namespace) -> None:
     """Print the advice, and write it into a file if one is named."""
     from fedminmax.advice.advise import advise_on
-    from fedminmax.cli.messages import say
+    from fedminmax.cli.main import say
     from fedminmax.cli.terminal import wide_console
 
     out = options.out
@@ -123,8 +122,7 @@ def _say(console: "Console", text: str, style: str = "") -> None:
 def _write(out: Path, advice: "Advice", source: str) -> None:
     from fedminmax import __version__
     from fedminmax.core.files import atomic_write, write_text
-    from fedminmax.report.advice_figure import mixes_figure
-    from fedminmax.report.page import ADVICE_GENERATOR, render_advice
+    from fedminmax.report.page import ADVICE_GENERATOR, mixes_figure, render_advice
     from fedminmax.report.style import styled_figure
 
     if out.suffix == ".html":

@@ -10,8 +10,9 @@ from fedminmax.cli.options import (
     Commands,
     add_command,
     add_format_options,
+    add_options,
     check_parents,
-    format_changes,
+    init_choices,
     name_list,
 )
 from fedminmax.core.errors import InputError
@@ -38,14 +39,7 @@ def add_to(commands: Commands) -> None:
     )
     add = parser.add_argument
     add("paths", nargs="+", metavar="[MODEL] FILE", help="the model, then one file per site")
-    add("--target", required=True, metavar="COLUMN", help="the column that the model predicts")
-    add(
-        "--groups",
-        required=True,
-        type=name_list,
-        metavar="COLUMN[,COLUMN]",
-        help="sensitive attributes; several are crossed",
-    )
+    add_options(parser, "--target", "--groups", "--site-column", "--task", "--positive")
     add(
         "--predictions",
         type=name_list,
@@ -62,20 +56,9 @@ def add_to(commands: Commands) -> None:
     add(
         "--columns",
         type=name_list,
-        default=[],
+        default=(),
         metavar="COLUMN[,COLUMN]",
         help="of a model that does not name its columns: these, in the order of its training",
-    )
-    add("--site-column", metavar="COLUMN", help="of one file: the column that names the site")
-    add(
-        "--task",
-        choices=("classification", "regression"),
-        help="whether the target is a class or a quantity (as its values are)",
-    )
-    add(
-        "--positive",
-        metavar="CLASS",
-        help="of two classes, the one that rates are about: missed, false alarms (the second)",
     )
     add("--out", type=Path, default=DEFAULT_FOLDER, metavar="RUN", help=f"({DEFAULT_FOLDER})")
     add(
@@ -85,13 +68,12 @@ def add_to(commands: Commands) -> None:
         help="also write each file there with its predictions as columns, for [audit] of a "
         "configuration between sites",
     )
-    add("--json", action="store_true", help="print only machine-readable results on stdout")
+    add_options(parser, "--json")
     add_format_options(parser, "as found in the files")
 
 
 def audit(options: argparse.Namespace) -> None:
     """Measure the model, write its folder and print what was found."""
-    from fedminmax.data.tables.propose import InitChoices
     from fedminmax.data.tables.read_file import check_path
     from fedminmax.findings.records import record_as_json
     from fedminmax.runs.audit import audit_files, write_audit
@@ -106,16 +88,13 @@ def audit(options: argparse.Namespace) -> None:
     models, files = models_and_files(options)
     for file in files:
         check_path(file)
-    choices = InitChoices(
-        task=options.task, positive=options.positive, format=format_changes(options)
-    )
     found = audit_files(
         models,
         files,
         options.target,
         options.groups,
         site_column=options.site_column,
-        choices=choices,
+        choices=init_choices(options),
         scored_folder=scored,
     )
     write_audit(out, found)
@@ -133,7 +112,7 @@ def models_and_files(options: argparse.Namespace) -> tuple[list["GivenModel"], l
     paths = [Path(text) for text in options.paths]
     models: list[GivenModel] = []
     if options.predictions:
-        models.append(PredictionColumns(tuple(options.predictions)))
+        models.append(PredictionColumns(options.predictions))
     else:
         first, *paths = paths
         models.append(read_model(first, options.columns))

@@ -12,7 +12,7 @@ from fedminmax.cli.options import (
     Commands,
     NameList,
     add_command,
-    duration,
+    add_options,
     positive,
     positive_int,
     whole_number,
@@ -90,7 +90,7 @@ def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -
         help="refuse methods that need more than sums over all sites",
     )
     add("--seed", type=whole_number, default=0, metavar="N", help="of all randomness (0)")
-    add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")
+    add_options(parser, "--device")
     add_folder_options(parser, f"runs/compare-{name}")
 
 
@@ -98,14 +98,8 @@ def add_folder_options(parser: argparse.ArgumentParser, folder: str) -> None:
     """Add the options for the output folder and for how much work one call does."""
     add = parser.add_argument
     add("--out", type=Path, metavar="FOLDER", help=f"results and checkpoints ({folder})")
-    add(
-        "--budget",
-        type=duration,
-        metavar="TIME",
-        help="stop at a checkpoint after 90s, 30m, 2h, ...; run it again to continue",
-    )
     add("--status", action="store_true", help="show finished and remaining runs, and exit")
-    add("--json", action="store_true", help="print machine-readable results alone on stdout")
+    add_options(parser, "--budget", "--json")
 
 
 def add_to(commands: Commands) -> None:

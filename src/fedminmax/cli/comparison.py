@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedminmax import __version__
-from fedminmax.cli.messages import say
+from fedminmax.cli.main import say
 from fedminmax.cli.terminal import display, print_table, wide_console
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_json, write_text

@@ -6,15 +6,13 @@ options set how a run over a network handles sites that do not answer, or answer
 
 import argparse
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from fedminmax.cli.options import (
     Commands,
     add_command,
-    add_overrides,
-    add_settings,
+    add_options,
     deferred,
     duration,
     name_list,
@@ -77,8 +75,26 @@ def add_to(commands: Commands) -> None:
         example="federation start --kit kits/server",
     )
     start.add_argument("--kit", type=Path, required=True, metavar="FOLDER", help="the server's")
-    _add_run(actions)
-    _add_audit(actions)
+    run = _add_run(
+        actions,
+        "run",
+        short="run a configuration between the sites, and follow it",
+        text="Submit a configuration to the server, show its rounds, and write the same run folder "
+        "as 'fedminmax train'. If this command ends, the run continues at the server; run the "
+        "command again to follow it.",
+        config="a fedminmax.toml; its data paths are not used",
+    )
+    # No option that changes what a site is asked for: sites agree to the configuration alone.
+    add_options(run, "--rounds", "--patience")
+    _add_run(
+        actions,
+        "audit",
+        short="measure predictions that the sites have by group",
+        text="Measure by group, over all sites, columns of predictions that their tables have: "
+        "those that the section [audit] of the configuration names. Nothing is trained, and sites "
+        "send sums. The run folder is that of 'fedminmax audit'.",
+        config="a fedminmax.toml with a section [audit]",
+    )
     _add_status(actions)
     _add_for_a_run(
         actions,
@@ -95,11 +111,6 @@ def add_to(commands: Commands) -> None:
     _add_local(actions)
 
 
-def site_rules_of(options: argparse.Namespace) -> SiteRules:
-    """Return the rules that the options set."""
-    return SiteRules(**{rule.name: getattr(options, rule.name) for rule in fields(SiteRules)})
-
-
 def _add_site_rules(parser: argparse.ArgumentParser) -> None:
     add, defaults = parser.add_argument_group("sites that do not answer").add_argument, SiteRules()
     for name, (kind, metavar, text) in RULES.items():
@@ -112,7 +123,7 @@ def _add_create(actions: Commands) -> None:
     parser = add_command(
         actions,
         "create",
-        deferred("federation_kits", "create_federation"),
+        deferred("federation_actions", "create_federation"),
         short="create start-up kits for the server, every site and every person",
         text="Read federation.toml ([server] host and port, sites, [people] with roles) and create "
         "a folder to hand over to each of them, with certificates for mutual TLS.",
@@ -135,7 +146,7 @@ def _add_local(actions: Commands) -> None:
     parser = add_command(
         actions,
         "local",
-        deferred("federation_runs", "run_local_federation"),
+        deferred("federation_actions", "run_local_federation"),
         short="try it on one machine: server and sites as local processes",
         text="Start a server and a process for each site of the configuration on "
         "this machine, run the method between them, and stop them all.",
@@ -150,52 +161,30 @@ def _add_local(actions: Commands) -> None:
         help="sites mask what they send, so that the server learns totals alone (default: "
         "secure_aggregation in [federation]; if that is not set, on for three sites or more)",
     )
-    add_settings(parser)
-    add_overrides(parser, "rounds", "certify", "frontier")
+    add_options(parser, "--set", "--rounds", "--certify", "--frontier")
     _add_site_rules(parser)
 
 
-def _add_run(actions: Commands) -> None:
+def _add_run(
+    actions: Commands, name: str, *, short: str, text: str, config: str
+) -> argparse.ArgumentParser:
+    """Add an action that runs a configuration between the sites."""
     parser = add_command(
         actions,
-        "run",
-        deferred("federation_runs", "run_federation"),
-        short="run a configuration between the sites, and follow it",
-        text="Submit a configuration to the server, show its rounds, and write the same run folder "
-        "as 'fedminmax train'. If this command ends, the run continues at the server; run the "
-        "command again to follow it.",
-        example="federation run fedminmax.toml --kit kits/people/ann@lab.org",
+        name,
+        deferred("federation_actions", f"{name}_federation"),
+        short=short,
+        text=text,
+        example=f"federation {name} fedminmax.toml --kit kits/people/ann@lab.org",
     )
     add = parser.add_argument
-    add("config", type=Path, metavar="CONFIG", help="a fedminmax.toml; its data paths are not used")
-    _add_kit(parser)
+    add("config", type=Path, metavar="CONFIG", help=config)
+    add_options(parser, "--kit")
     add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
     add("--sites", type=name_list, metavar="LIST", help="names of the sites that take part (all)")
-    _add_wait(parser)
-    # No option that changes what a site is asked for: sites agree to the configuration alone.
-    add_overrides(parser, "rounds", "patience")
+    add_options(parser, "--wait")
     _add_site_rules(parser)
-
-
-def _add_audit(actions: Commands) -> None:
-    parser = add_command(
-        actions,
-        "audit",
-        deferred("federation_runs", "audit_federation"),
-        short="measure predictions that the sites have by group",
-        text="Measure by group, over all sites, columns of predictions that their tables have: "
-        "those that the section [audit] of the configuration names. Nothing is trained, and sites "
-        "send sums. The run folder is that of 'fedminmax audit'.",
-        example="federation audit fedminmax.toml --kit kits/people/ann@lab.org",
-    )
-    add = parser.add_argument
-    add("config", type=Path, metavar="CONFIG", help="a fedminmax.toml with a section [audit]")
-    _add_kit(parser)
-    add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
-    add("--sites", type=name_list, metavar="LIST", help="names of the sites that take part (all)")
-    _add_wait(parser)
-    add_overrides(parser)
-    _add_site_rules(parser)
+    return parser
 
 
 def _add_status(actions: Commands) -> None:
@@ -209,9 +198,7 @@ def _add_status(actions: Commands) -> None:
         "answers; exit code 0: both; 1: not.",
         example="federation status --kit kits/people/ann@lab.org",
     )
-    _add_kit(parser)
-    _add_wait(parser)
-    parser.add_argument("--json", action="store_true", help="print machine-readable results alone")
+    add_options(parser, "--kit", "--wait", "--json")
 
 
 def _status(options: argparse.Namespace) -> None:
@@ -220,28 +207,14 @@ def _status(options: argparse.Namespace) -> None:
     if is_server_kit(options.kit):
         deferred("participant", "show_kit_status")(options)
     else:
-        deferred("federation_runs", "show_status")(options)
+        deferred("federation_actions", "show_status")(options)
 
 
 def _add_for_a_run(actions: Commands, name: str, *, short: str, text: str) -> None:
     """Add an action on a run folder."""
-    run, example = deferred("federation_runs", f"{name}_run"), "runs/fedminmax-federation"
+    run, example = deferred("federation_actions", f"{name}_run"), "runs/fedminmax-federation"
     parser = add_command(
         actions, name, run, short=short, text=text, example=f"federation {name} {example}"
     )
     parser.add_argument("folder", type=Path, metavar="RUN", help="the run folder")
-    _add_wait(parser)
-
-
-def _add_kit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kit", type=Path, required=True, metavar="FOLDER", help="your own")
-
-
-def _add_wait(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--wait",
-        type=duration,
-        default=60.0,
-        metavar="TIME",
-        help="how long to wait for an absent server and for missing sites (60s)",
-    )
+    add_options(parser, "--wait")

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedminmax.cli.options import Commands, add_command, add_overrides, add_settings, positive_int
+from fedminmax.cli.options import Commands, add_command, add_options, positive_int
 from fedminmax.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ def add_to(commands: Commands) -> None:
         metavar="N",
         help="make a run folder of model N, in RUN/point-N: for 'predict', 'report', ...",
     )
-    add_settings(parser)
-    add_overrides(parser, "rounds")
-    add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")
-    add("--json", action="store_true", help="print only machine-readable results on stdout")
+    add_options(parser, "--set", "--rounds", "--device", "--json")
 
 
 def show_frontier(options: argparse.Namespace) -> None:

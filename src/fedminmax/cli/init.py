@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedminmax.cli.options import (
-    FORCE,
     Commands,
     add_command,
     add_format_options,
+    add_options,
     check_new_file,
-    format_changes,
+    init_choices,
     name_list,
     positive_int,
 )
@@ -44,15 +44,7 @@ def add_to(commands: Commands) -> None:
     add = parser.add_argument
     files_help = "one per site, or one with --site-column"
     add("files", nargs="+", type=Path, metavar="FILE", help=files_help)
-    add("--target", required=True, metavar="COLUMN", help="the column to predict")
-    add(
-        "--groups",
-        required=True,
-        type=name_list,
-        metavar="COLUMN[,COLUMN]",
-        help="sensitive attributes; several are crossed",
-    )
-    add("--site-column", metavar="COLUMN", help="of one file: the column that names the site")
+    add_options(parser, "--target", "--groups", "--site-column", "--task", "--positive")
     add(
         "--person-column",
         metavar="COLUMN",
@@ -70,27 +62,19 @@ def add_to(commands: Commands) -> None:
         action="store_true",
         help="read labels, groups and categories that differ in letter case or spaces as one",
     )
-    add(
-        "--category",
-        type=name_list,
-        default=[],
-        metavar="COLUMN[,COLUMN]",
-        help="columns whose numbers are codes: each number is a category",
-    )
-    add(
-        "--number",
-        type=name_list,
-        default=[],
-        metavar="COLUMN[,COLUMN]",
-        help="columns of quantities, also if they look like codes",
-    )
-    add(
-        "--drop",
-        type=name_list,
-        default=[],
-        metavar="COLUMN[,COLUMN]",
-        help="columns to leave out",
-    )
+    for option, field, what in (
+        ("--category", "categories", "columns whose numbers are codes: each number is a category"),
+        ("--number", "numbers", "columns of quantities, also if they look like codes"),
+        ("--drop", "dropped", "columns to leave out"),
+    ):
+        add(
+            option,
+            type=name_list,
+            default=(),
+            dest=field,
+            metavar="COLUMN[,COLUMN]",
+            help=what,
+        )
     add(
         "--weight",
         metavar="COLUMN",
@@ -99,75 +83,31 @@ def add_to(commands: Commands) -> None:
     add(
         "--list-categories",
         action="store_true",
+        dest="lists",
         help="list more than 30 categories, too, instead of leaving them to the sites",
-    )
-    add(
-        "--task",
-        choices=("classification", "regression"),
-        help="whether the target is a class or a quantity (as its values are)",
-    )
-    add(
-        "--positive",
-        metavar="CLASS",
-        help="of two classes, the one that rates are about: missed, false alarms (the second)",
     )
     add("--ranges", action="store_true", help="write the ranges of numeric columns as comments")
     add("--out", type=Path, default=CONFIG_FILE, metavar="FILE", help=f"({CONFIG_FILE})")
-    add("--force", action="store_true", help=FORCE)
+    add_options(parser, "--force")
     add_format_options(parser, "as found in the files")
 
 
 def init(options: argparse.Namespace) -> None:
-    """Write the configuration that the options ask for."""
-    from fedminmax.data.tables.propose import InitChoices
-
-    choices = InitChoices(
-        minimum_category=options.minimum_category,
-        ranges=options.ranges,
-        merge_spellings=options.merge_spellings,
-        format=format_changes(options),
-        person_column=options.person_column,
-        task=options.task,
-        positive=options.positive,
-        categories=tuple(options.category),
-        numbers=tuple(options.number),
-        dropped=tuple(options.drop),
-        weight=options.weight,
-        lists=options.list_categories,
-    )
-    init_config(
-        options.files,
-        options.target,
-        groups=options.groups,
-        site_column=options.site_column,
-        out=options.out,
-        choices=choices,
-        force=options.force,
-    )
-
-
-def init_config(
-    files: Sequence[Path],
-    target: str,
-    *,
-    groups: Sequence[str],
-    site_column: str | None,
-    out: Path,
-    choices: "InitChoices",
-    force: bool = False,
-) -> None:
-    """Write the configuration, and print what was found and what was skipped."""
-    from fedminmax.cli.messages import say
+    """Write the configuration that the options ask for; print what was found and skipped."""
+    from fedminmax.cli.main import say
     from fedminmax.core.files import write_text
     from fedminmax.data.tables.config_text import config_text, rare_note
     from fedminmax.data.tables.propose import propose
     from fedminmax.data.tables.read_file import check_path
 
+    files, out, choices = options.files, options.out, init_choices(options)
     for file in files:
         check_path(file)
-    check_new_file(out, "--out", force=force)
+    check_new_file(out, "--out", force=options.force)
     _say_if_wide(files)
-    proposal = propose(files, target, groups, site_column=site_column, choices=choices)
+    proposal = propose(
+        files, options.target, options.groups, site_column=options.site_column, choices=choices
+    )
     write_text(out, config_text(proposal, out))
     print(f"{out}: {_summary(proposal)}")
     for line in (*_positive(proposal), *proposal.remarks):
@@ -199,7 +139,7 @@ def init_config(
 
 def _say_if_wide(files: Sequence[Path]) -> None:
     """Say beforehand that many columns take a while."""
-    from fedminmax.cli.messages import say
+    from fedminmax.cli.main import say
     from fedminmax.data.tables.read_file import count_columns
 
     columns = sum(count_columns(file) for file in files)

@@ -1,20 +1,25 @@
-"""The `fedminmax` command: parse arguments, call one function, report errors in one line."""
+"""The `fedminmax` command: parse arguments, call one function, report errors in one line.
+
+Messages on standard error need no package but Python's own.
+"""
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from textwrap import fill
 from types import FrameType
 from typing import Any, NoReturn
 
-from fedminmax.cli.messages import say
 from fedminmax.core.text import did_you_mean
 
 USER_MISTAKE = 2
 INTERRUPTED = 130
-# Each command has a module of its name in this room, which adds its options and runs it.
+# Each command has a module of its name in this room, which adds its options and runs it; those that
+# use a trained model share one.
 COMMANDS = {
     "start": ("demo", "init", "train", "report"),
     "inspect": ("advise", "frontier", "watch", "evaluate", "audit"),
@@ -22,6 +27,7 @@ COMMANDS = {
     "real sites": ("federation", "site"),
     "research": ("compare", "methods"),
 }
+MODULES = dict.fromkeys(("evaluate", "predict", "export"), "use")
 ALL = tuple(name for names in COMMANDS.values() for name in names)
 EXAMPLES = """examples:
   fedminmax demo --open
@@ -72,8 +78,9 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(prog="fedminmax", dest="command", help=argparse.SUPPRESS)
-    for name in [command] if command in ALL else ALL:
-        import_module(f"fedminmax.cli.{name}").add_to(commands)
+    names = (command,) if command in ALL else ALL
+    for module in dict.fromkeys(MODULES.get(name, name) for name in names):
+        import_module(f"fedminmax.cli.{module}").add_to(commands)
     short = {action.dest: action.help for action in commands._get_subactions()}
     listed = "".join(
         f"{title}:\n" + "".join(f"  {name:<11} {short.get(name)}\n" for name in names)
@@ -144,3 +151,12 @@ def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def say(message: str) -> None:
+    """Print a message on standard error, unbuffered; on a terminal no word is cut."""
+    text = f"fedminmax: {message}"
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        text = fill(text, width, break_long_words=False, break_on_hyphens=False)
+    print(text, file=sys.stderr, flush=True)

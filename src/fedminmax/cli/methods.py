@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from fedminmax.cli.options import Commands, add_command
+from fedminmax.cli.options import Commands, add_command, add_options
 
 if TYPE_CHECKING:
     from fedminmax.methods.card import MethodCard
@@ -23,14 +23,14 @@ def add_to(commands: Commands) -> None:
         example="methods fedminmax qfedavg",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these, in full")
-    parser.add_argument("--json", action="store_true", help="print machine-readable cards")
+    add_options(parser, "--json")
 
 
 def list_methods(options: argparse.Namespace) -> None:
     """Print these methods in full, or a line for each."""
     from rich.text import Text
 
-    from fedminmax.cli.messages import say
+    from fedminmax.cli.main import say
     from fedminmax.cli.terminal import print_table, wide_console
     from fedminmax.core.errors import InputError
     from fedminmax.core.messages import Reveals

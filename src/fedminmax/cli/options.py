@@ -1,9 +1,8 @@
 """Types of options, checks of output paths, and options that several commands share.
 
 A wrong value is refused with one line that says what was given and what was expected. A command
-never overwrites a user's file unless told to, and never mistakes a file for a folder. The shared
-options set the format of files, how close to the optimum a run must get and whether to prove it,
-and how validation rows choose the round.
+never overwrites a user's file unless told to, and never mistakes a file for a folder. An option of
+several commands is described here, once.
 """
 
 import argparse
@@ -20,12 +19,12 @@ from fedminmax.core.errors import InputError
 if TYPE_CHECKING:
     from fedminmax.config.file_format import FormatChanges
     from fedminmax.config.read import Overrides
+    from fedminmax.data.tables.propose import InitChoices
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 NumberT = TypeVar("NumberT", int, float)
 SECONDS_IN = {"s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_PORT = 65535
-FORCE = "replace the file if it exists"
 
 
 class NameList:
@@ -53,9 +52,9 @@ def duration(text: str) -> float:
     return sum(positive(number) * SECONDS_IN[unit] for number, unit in parts)
 
 
-def name_list(text: str) -> list[str]:
+def name_list(text: str) -> tuple[str, ...]:
     """Split a comma-separated list of names."""
-    names = [name.strip() for name in text.split(",")]
+    names = tuple(name.strip() for name in text.split(","))
     if not all(names):
         raise argparse.ArgumentTypeError(f"'{text}' has an empty name; remove the comma")
     return names
@@ -129,13 +128,31 @@ def add_format_options(parser: argparse.ArgumentParser, default: str) -> None:
     add("--date-format", metavar="FORMAT", help="of dates, such as %%d.%%m.%%Y")
 
 
+def given(options: argparse.Namespace, record: type) -> dict[str, Any]:
+    """Return the options that are fields of a record, by their names."""
+    names = {field.name for field in fields(record)}
+    return {name: value for name, value in vars(options).items() if name in names}
+
+
 def format_changes(options: argparse.Namespace) -> "FormatChanges":
     """Return the format that the options set."""
     from fedminmax.config.file_format import FormatChanges
 
-    return FormatChanges(
-        **{name.name: getattr(options, name.name) for name in fields(FormatChanges)}
-    )
+    return FormatChanges(**given(options, FormatChanges))
+
+
+def overrides_of(options: argparse.Namespace) -> "Overrides":
+    """Return what the options set instead of the configuration."""
+    from fedminmax.config.read import Overrides
+
+    return Overrides(**given(options, Overrides))
+
+
+def init_choices(options: argparse.Namespace) -> "InitChoices":
+    """Return the choices for a proposal that the options make."""
+    from fedminmax.data.tables.propose import InitChoices
+
+    return InitChoices(**given(options, InitChoices), format=format_changes(options))
 
 
 def add_command(
@@ -165,50 +182,79 @@ def deferred(module: str, function: str) -> Callable[[argparse.Namespace], None]
     return run
 
 
-def overrides_of(options: argparse.Namespace) -> "Overrides":
-    """Return what the options set instead of the configuration."""
-    from fedminmax.config.read import Overrides
-
-    names = {field.name for field in fields(Overrides)}
-    return Overrides(**{name: value for name, value in vars(options).items() if name in names})
-
-
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the option that sets any key of the configuration."""
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="settings",
-        metavar="SECTION.KEY=VALUE",
-        help="set a key of the configuration for this run, such as model.kind=logistic or "
-        "method.optimality_gap=1e-6; may be repeated",
-    )
-
-
-def add_overrides(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add options that replace settings of the configuration, by their names in ``Overrides``."""
+def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add options of several commands."""
     for name in names:
-        parser.add_argument(f"--{name.replace('_', '-')}", **OVERRIDES[name])
+        parser.add_argument(name, **SHARED[name])
 
 
-OVERRIDES: dict[str, dict[str, Any]] = {
-    "rounds": {
+SHARED: dict[str, dict[str, Any]] = {
+    "folder": {"type": Path, "metavar": "RUN", "help": "a run folder of 'fedminmax train'"},
+    "--json": {"action": "store_true", "help": "print only machine-readable results on stdout"},
+    "--force": {"action": "store_true", "help": "replace the file if it exists"},
+    "--device": {
+        "default": "cpu",
+        "metavar": "NAME",
+        "help": "cpu, cuda, cuda:1, mps, ... (cpu)",
+    },
+    "--budget": {
+        "type": duration,
+        "metavar": "TIME",
+        "help": "stop at a checkpoint after 90s, 30m, 2h, ...; run it again to continue",
+    },
+    # Of the user's tables.
+    "--target": {"required": True, "metavar": "COLUMN", "help": "the column to predict"},
+    "--groups": {
+        "required": True,
+        "type": name_list,
+        "metavar": "COLUMN[,COLUMN]",
+        "help": "sensitive attributes; several are crossed",
+    },
+    "--site-column": {
+        "metavar": "COLUMN",
+        "help": "of one file: the column that names the site",
+    },
+    "--task": {
+        "choices": ("classification", "regression"),
+        "help": "whether the target is a class or a quantity (as its values are)",
+    },
+    "--positive": {
+        "metavar": "CLASS",
+        "help": "of two classes, the one that rates are about: missed, false alarms (the second)",
+    },
+    # Of a federation.
+    "--kit": {"type": Path, "required": True, "metavar": "FOLDER", "help": "your own"},
+    "--wait": {
+        "type": duration,
+        "default": 60.0,
+        "metavar": "TIME",
+        "help": "how long to wait for an absent server and for missing sites (60s)",
+    },
+    # Instead of settings of the configuration, by their names in ``Overrides``.
+    "--set": {
+        "action": "append",
+        "default": [],
+        "dest": "settings",
+        "metavar": "SECTION.KEY=VALUE",
+        "help": "set a key of the configuration for this run, such as model.kind=logistic or "
+        "method.optimality_gap=1e-6; may be repeated",
+    },
+    "--rounds": {
         "type": positive_int,
         "metavar": "N",
         "help": "instead of those in the configuration",
     },
-    "patience": {
+    "--patience": {
         "type": positive_int,
         "metavar": "N",
         "help": "stop after N consecutive rounds without improvement on validation rows",
     },
-    "certify": {
+    "--certify": {
         "action": "store_true",
         "help": "after the run, prove with up to 20 more rounds how much lower the worst group's "
         "training risk could be (additive, or logistic or linear with a ridge; not Brier)",
     },
-    "frontier": {
+    "--frontier": {
         "action": "store_true",
         "help": "find the models between the plain and the minimax one, too; 'fedminmax frontier "
         "RUN' shows them",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from fedminmax.cli.messages import say
+from fedminmax.cli.main import say
 from fedminmax.core.errors import InputError
 from fedminmax.network.flare.kits import make_private, site_name
 from fedminmax.network.flare.presence import (

@@ -87,10 +87,7 @@ def _write_document(options: argparse.Namespace) -> None:
     """Write one of the documents; print how many questions it leaves open."""
     from fedminmax.core.files import write_text
     from fedminmax.core.text import counted
-    from fedminmax.report.annex_iv import annex_iv
-    from fedminmax.report.chai import chai_card
-    from fedminmax.report.documents import OPEN, Known
-    from fedminmax.report.impact_ratios import impact_ratio_tables
+    from fedminmax.report.documents import OPEN, Known, annex_iv, chai_card, impact_ratio_tables
     from fedminmax.report.read_run import read_run
 
     if len(options.runs) > 1:

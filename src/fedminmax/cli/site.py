@@ -7,11 +7,14 @@ from fedminmax.cli.options import (
     Commands,
     add_command,
     add_format_options,
+    add_options,
     deferred,
     positive,
     positive_int,
 )
 
+# The agreed configuration in a kit.
+AGREED_FILE = "fedminmax.toml"
 CHECK = "site check --kit . --data hospital.csv --suppress-below 20"
 
 
@@ -54,11 +57,11 @@ def add_to(commands: Commands) -> None:
         "server accepts its certificate. Exit code 0: both; 1: not.",
         example="site status --kit .",
     )
-    status.add_argument("--json", action="store_true", help="print machine-readable results alone")
+    add_options(status, "--json")
     log = add_command(
         actions,
         "log",
-        deferred("site_log", "show_log"),
+        deferred("site_actions", "show_log"),
         short="see what left your site",
         text="Show every message that left the site, the newest last: when, in answer to which "
         "question, how many bytes, masked or not, and its SHA-256; refusals with their reason; and "
@@ -70,14 +73,14 @@ def add_to(commands: Commands) -> None:
         "--json", action="store_true", help="one JSON object per line; the last has the totals"
     )
     for action in (start, status, log):
-        action.add_argument("--kit", type=Path, required=True, metavar="FOLDER", help="your kit")
+        add_options(action, "--kit")
 
 
 def _add_check(actions: Commands) -> None:
     parser = add_command(
         actions,
         "check",
-        deferred("site_check", "check"),
+        deferred("site_actions", "check"),
         short="read your table, and show what would leave your site",
         text="Read the table as the configuration says, show what would leave the site, and record "
         "in the kit which table and which columns you agree to. Earlier settings are kept unless "
@@ -131,7 +134,7 @@ def _add_check(actions: Commands) -> None:
 
 def _request(options: argparse.Namespace) -> None:
     """Make a site's key, and a certificate request for the coordinator."""
-    from fedminmax.cli.messages import say
+    from fedminmax.cli.main import say
     from fedminmax.network.flare.requests import write_request
 
     key, sent = write_request(options.site, options.out)

@@ -27,7 +27,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-from fedminmax.cli.messages import say
+from fedminmax.cli.main import say
 from fedminmax.core.text import duration_text, percent
 
 # The width if the output is not a terminal and COLUMNS is not set.

@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING
 from fedminmax.cli.options import (
     Commands,
     add_command,
-    add_overrides,
-    add_settings,
-    duration,
+    add_options,
     overrides_of,
     positive_int,
 )
@@ -57,14 +55,7 @@ def add_to(commands: Commands) -> None:
         metavar="RUN",
         help="the run folder (runs/NAME of the configuration; with --seeds runs/NAME-seeds)",
     )
-    add_settings(parser)
-    add_overrides(parser, "rounds", "certify")
-    add(
-        "--budget",
-        type=duration,
-        metavar="TIME",
-        help="stop at a checkpoint after 90s, 30m, 2h, ...; run it again to continue",
-    )
+    add_options(parser, "--set", "--rounds", "--certify", "--budget")
     add(
         "--seeds",
         type=positive_int,
@@ -72,10 +63,9 @@ def add_to(commands: Commands) -> None:
         help="train N times, from the configuration's seed upwards: other splits and starts, each "
         "in its own folder; reports how far the results spread",
     )
-    add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")
+    add_options(parser, "--device", "--json")
     add("--tensorboard", action="store_true", help="also log rounds for TensorBoard, in the run")
     add("--mlflow-uri", metavar="URI", help="also log rounds to MLflow: sqlite:///mlflow.db, ...")
-    add("--json", action="store_true", help="print only machine-readable results on stdout")
 
 
 def train(options: argparse.Namespace) -> None:
@@ -116,7 +106,7 @@ def finish_training(
     config: "TableConfig", folder: Path, device: str, deadline: float, *, quietly: bool = False
 ) -> "TableTraining":
     """Train what is left before the deadline; ``quietly`` omits notes about the tables."""
-    from fedminmax.cli.messages import say
+    from fedminmax.cli.main import say
     from fedminmax.cli.terminal import display
     from fedminmax.runs.train import open_training
 
@@ -141,7 +131,7 @@ def finish_training(
 
 
 def _show_rounds(bars: "Display", training: "TableTraining", seconds: float) -> None:
-    from fedminmax.cli.messages import say
+    from fedminmax.cli.main import say
     from fedminmax.runs.train import training_rounds
 
     tables, runs = training.tables, training.runs

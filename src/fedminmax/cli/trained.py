@@ -10,10 +10,10 @@ from fedminmax.cli.terminal import print_table, wide_console
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import markdown_table, markdown_text
 from fedminmax.findings.findings import findings
-from fedminmax.findings.own_risks import own_risks_text
 from fedminmax.findings.records import Results
 from fedminmax.findings.seed_spread import SeedSpread, spread_notes
 from fedminmax.findings.tables import Table, mistakes_tables, personal_table
+from fedminmax.findings.training import own_risks_text
 
 SPREAD_FILE, TABLE_FILE = "seeds.json", "seeds.md"
 

@@ -47,7 +47,7 @@ def add_to(commands: Commands) -> None:
 
 def watch(options: argparse.Namespace) -> None:
     """Serve the page until Ctrl-C."""
-    from fedminmax.cli.messages import say
+    from fedminmax.cli.main import say
     from fedminmax.report.live_server import serve_live
 
     # The engine's login, in another thread, puts its own stream in the place of sys.stdout.

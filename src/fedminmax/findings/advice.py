@@ -1,14 +1,32 @@
-"""The advice as plain text, for readers who do not know what a convex hull is."""
+"""The advice as plain text, for readers who do not know what a convex hull is.
 
-from collections.abc import Iterator
+Before training it follows from counts of records; of a run, what its results suggest comes first.
+"""
+
+from collections.abc import Iterator, Sequence
 
 from fedminmax.advice import counts
+from fedminmax.advice.advise import advise_census
+from fedminmax.core.convergence import BY_VALIDATION
 from fedminmax.core.text import percent
+from fedminmax.data.tables.census import CensusFile
+from fedminmax.findings.records import Results
 from fedminmax.findings.tables import Table
-from fedminmax.findings.text import NOTHING, named, size_text
+from fedminmax.findings.text import (
+    NOTHING,
+    decimals_of,
+    estimate,
+    named,
+    number,
+    risk_name,
+    size_text,
+)
+from fedminmax.findings.training import HARDLY, convergence_of
+from fedminmax.findings.verdict import worst_of
 from fedminmax.methods.card import Over
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.metrics.intervals import MIN_ROWS
+from fedminmax.training.round_record import RoundRecord
 
 QUESTION = "Does protecting the worst site protect the worst group?"
 ANY_PARTITION = "Group-level methods return the same model no matter which site has which records."
@@ -17,6 +35,15 @@ NOTHING_STANDS_OUT = (
 )
 ONLY_MIXES = (
     "A site-level method can only give groups weights that are means of the sites' own mixes"
+)
+# A group with less weight had no influence on the model.
+NO_WEIGHT = 0.001
+# Losses that are also the risk on test records, so that both can be compared.
+SAME_ON_TEST_RECORDS = ("brier", "squared_error")
+MAX_SUGGESTIONS = 8
+NOTHING_AFTER_TRAINING = (
+    "Nothing stands out: training has converged, and every group has enough records and more than "
+    "one site."
 )
 
 
@@ -240,3 +267,71 @@ def _out_of_reach(advice: counts.Advice) -> list[counts.GroupAdvice]:
 
 def _named(groups: list[counts.GroupAdvice]) -> str:
     return named([group.name for group in groups])
+
+
+def what_would_help(
+    results: Results, rounds: Sequence[RoundRecord], census: CensusFile, least: int
+) -> list[str]:
+    """Return what the results suggest, then what the counts of records suggest."""
+    if results.is_audit:
+        return ["Train with these groups in mind (fedminmax train), then audit both models."]
+    counted_by = advise_census(census, results.loss, results.method.key, least)
+    found = [*_from_results(results, rounds), *remedies(counted_by)]
+    if not found:
+        return [NOTHING_AFTER_TRAINING]
+    left = len(found) - MAX_SUGGESTIONS
+    return [*found[:MAX_SUGGESTIONS], *([f"{left:,} more: fedminmax advise"] if left > 0 else [])]
+
+
+def _from_results(results: Results, rounds: Sequence[RoundRecord]) -> Iterator[str]:
+    convergence = results.convergence
+    if convergence and not (convergence.converged or convergence.reason == BY_VALIDATION):
+        yield f"More rounds: {convergence_of(results)}"
+    worst = worst_of(results)
+    if worst is None:
+        return
+    name, measured = worst
+    place = results.groups.index(name)
+    trained = rounds[-1].risks[place]
+    larger = "a larger one" if results.model.hidden else 'kind = "mlp" in [model]'
+    other = f"Other features, or another kind of model, such as {larger}"
+    comparable = results.loss in SAME_ON_TEST_RECORDS and trained is not None
+    if comparable and measured.low is not None and (trained or 0.0) < measured.low:
+        decimals = decimals_of(results)
+        yield (
+            f"More records of “{name}”, which is worst off: on its training records the model's "
+            f"{risk_name(results)} is {number(trained, decimals)}, on test records "
+            f"{estimate(measured, decimals)}. What it learned from these records does not hold for "
+            "others of the group."
+        )
+    elif comparable:
+        yield (
+            f"{other}: for “{name}”, which is worst off, the model is no better on its training "
+            "records than on test records, so more records of the same kind would hardly help."
+        )
+    elif results.proof is not None and results.proof.gap <= HARDLY:
+        lower = "lower" if results.proof.limit is None else "clearly lower"
+        yield (
+            f"{other}: no {results.model.kind} model on these features has a {lower} highest risk "
+            f"in training.{_not_protected(results, rounds[-1], name)}"
+        )
+
+
+def _not_protected(results: Results, last: RoundRecord, name: str) -> str:
+    """Say for which groups the model was trained, if not for the one that is worst off."""
+    weights = group_weights(last, results.groups)
+    if weights.get(name, 1.0) >= NO_WEIGHT:
+        return ""
+    heavy = [group for group, weight in weights.items() if weight >= NO_WEIGHT]
+    most = sorted(heavy, key=lambda group: -weights[group])
+    return (
+        f" “{name}”, which is worst off on test records, had no weight in training, which was for "
+        f"{named(most[:3])}: another model may serve it better."
+    )
+
+
+def group_weights(last: RoundRecord, groups: Sequence[str]) -> dict[str, float]:
+    """Return the groups' weights in a round; {} if the method has none."""
+    if last.weights_over != "groups" or len(last.weights) != len(groups):
+        return {}
+    return dict(zip(groups, last.weights, strict=True))

@@ -12,9 +12,8 @@ from fedminmax.core.text import counted, duration_text, markdown_table, markdown
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.findings import text
-from fedminmax.findings.disclosure import remarks
+from fedminmax.findings.disclosure import remarks, what_the_server_sees
 from fedminmax.findings.findings import findings
-from fedminmax.findings.privacy import what_the_server_sees
 from fedminmax.findings.records import Measured, Results
 from fedminmax.findings.tables import (
     DIFFERENCE,

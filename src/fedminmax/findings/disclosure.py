@@ -1,4 +1,6 @@
-"""Which counts of records may be passed on: none from 1 to 9, and none that a total would tell.
+"""What a run discloses, and to whom: counts of records, secure aggregation, the privacy guarantee.
+
+No count of records from 1 to 9 is passed on, and none that a total would tell.
 
 All small counts are hidden, and with them the smallest other one (secondary suppression: Hundepool
 et al., Statistical disclosure control, 2012, chapter 4). Their sum is told, so totals stay exact.
@@ -11,12 +13,30 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedminmax.core.noise import Unit
+from fedminmax.core.privacy.mechanism import Privacy
+from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted, listed
-from fedminmax.findings.records import Measured, Results
-from fedminmax.findings.text import NOTHING
+from fedminmax.findings.records import RISK, Measured, PrivacyOfRun, Results
+from fedminmax.findings.text import NOTHING, capitalised, decimals_of, estimate
+from fedminmax.metrics.intervals import MIN_ROWS
 
 LEAST = 10
 FEWER = f"fewer than {LEAST}"
+WITHOUT_AGGREGATION = "the server sees every reply of every site separately"
+NOT_COVERED = (
+    "Not covered by it: test results and counts of records in this folder; the means and standard "
+    "deviations by which columns are encoded; the names of groups and categories; what was chosen "
+    "after looking at the data."
+)
+NOT_COVERED_AT_SITES = (
+    "Not covered by it: test results; the number of training records over all sites, and the sums "
+    "by which number columns are encoded; which groups and categories occur, and at how many "
+    "sites; what was chosen after looking at the data, and which sites took part when."
+)
+NO_GUARANTEE = (
+    "There is no formal bound (differential privacy) on what the model reveals of a record."
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +114,52 @@ def is_small(count: int) -> bool:
     return 0 < count < LEAST
 
 
+def small_groups_text(groups: tuple[str, ...], test: Measured) -> str:
+    """List the groups with too few records to compare; "" if there are none."""
+    rows = [level.rows for level in next(iter(test.metrics.values())).by_group]
+    counts, places = publishable(rows), {name: place for place, name in enumerate(groups)}
+    small = test.small_groups(groups)
+    few = [
+        name if counts.shown[places[name]] is None else f"{name} ({counts.cells[places[name]]})"
+        for name, own in small.items()
+        if own < MIN_ROWS
+    ]
+    untrained = [name for name, own in small.items() if own >= MIN_ROWS]
+    sentences = []
+    if few:
+        sentences.append(f"Too few test records to say, under {MIN_ROWS}: {', '.join(few)}.")
+    if untrained:
+        sentences.append(f"Too few training records to be trained for: {', '.join(untrained)}.")
+    if counts.hidden:
+        sentences.append(counts.note(groups, "test record"))
+    return " ".join(sentences)
+
+
+def merged_groups_text(results: Results) -> str:
+    """List the groups that were merged into one, with the risk of each; "" if none were."""
+    merged = results.merged
+    if merged is None:
+        return ""
+    listing = ", ".join(merged.groups)
+    if merged.test.rows:
+        decimals = decimals_of(results, RISK, merged.test)
+        levels = merged.test.metrics[RISK].by_group
+        counts = publishable([level.rows for level in levels])
+        listing = "; ".join(
+            name
+            if few is None
+            else f"{name} {estimate(risk, decimals)}, {counted(few, 'test record')}"
+            if few
+            else f"{name}, no test records"
+            for name, risk, few in zip(merged.groups, levels, counts.shown, strict=True)
+        )
+        listing += f" ({counts.note(merged.groups, 'test record')[:-1]})" if counts.hidden else ""
+    return (
+        f"'{MERGED_NAME}' are {len(merged.groups)} groups, each too small to be trained for: "
+        f"{listing}."
+    )
+
+
 # What tells of single records: how many there are, a file in a folder, an address.
 TELLING = re.compile(
     r"\d (?:\w+ )?(?:rows?|records?|people)\b|\brow \d|\d of \d|[/\\]\w|@", re.IGNORECASE
@@ -111,3 +177,67 @@ def remarks(results: Results) -> list[str]:
             f"Too few training records to be trained for: {', '.join(results.small_groups)}."
         )
     return [*told, f"{counted(left, 'further remark')}, {WITHHELD}."] if left else told
+
+
+def with_aggregation(threshold: int) -> str:
+    """Say what the server learns under secure aggregation."""
+    return f"the server learns only totals over at least {threshold} sites"
+
+
+def what_the_server_sees(results: Results, reveals: str) -> str:
+    """Say what the server saw of the sites; ``reveals`` is what the method would show it."""
+    if results.sites is None:
+        return (
+            f"What a server would see of each site: {reveals}, and sums and counts for the "
+            "encoding. In this run one process read all files."
+        )
+    stayed = f"The records stayed at {counted(len(results.sites), 'site')}."
+    if results.secure_aggregation is None:
+        return (
+            f"{stayed} The server saw each site's individual replies, and sums and counts for the "
+            "encoding and the test results."
+        )
+    return (
+        f"{stayed} Secure aggregation: {with_aggregation(results.secure_aggregation)}, for the "
+        "encoding, the rounds and the test results."
+    )
+
+
+def guarantee_words(privacy: Privacy | PrivacyOfRun) -> str:
+    """Say what is guaranteed of whom."""
+    unit = privacy.unit.value if isinstance(privacy.unit, Unit) else privacy.unit
+    hidden = "one training record" if unit == Unit.ROW.value else "all that one site has"
+    colluding = (
+        f", even if {counted(privacy.colluding, 'site discloses', 'sites disclose')} noise or "
+        f"{'is' if privacy.colluding == 1 else 'are'} missing"
+        if privacy.colluding
+        else ""
+    )
+    return (
+        f"differential privacy: (epsilon, delta) = ({privacy.epsilon:g}, {privacy.delta:g}) for "
+        f"{hidden}, added or removed{colluding}"
+    )
+
+
+def guarantee_lines(privacy: PrivacyOfRun, *, between_sites: bool) -> tuple[str, str, str]:
+    """Say what a run guarantees, what that does not cover, and what became of small groups."""
+    spent = ""
+    if privacy.spent is not None:
+        spent = f" All runs on these files have spent epsilon {privacy.spent:.3g}."
+    guaranteed = (
+        f"{capitalised(guarantee_words(privacy))}; {counted(privacy.releases, 'release')} with "
+        f"noise multiplier {privacy.noise_multiplier:.3g}, clip {privacy.clip:g}, losses up to "
+        f"{privacy.max_loss:.3g}.{spent}"
+    )
+    small = (
+        f"Groups of fewer than {privacy.minimum_group:,} records are weighted by size: noise would "
+        "dominate their sums."
+    )
+    return guaranteed, NOT_COVERED_AT_SITES if between_sites else NOT_COVERED, small
+
+
+def privacy_lines(results: Results) -> tuple[str, ...]:
+    """Say what is guaranteed and what is not; nothing without a guarantee."""
+    if results.privacy is None:
+        return ()
+    return guarantee_lines(results.privacy, between_sites=results.sites is not None)

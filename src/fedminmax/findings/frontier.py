@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field
 
 from fedminmax.core.text import counted, listed, upper_percent, upper_text
 from fedminmax.data.tables.census import Count
-from fedminmax.findings.changes import EVERYONE
 from fedminmax.findings.records import RISK, Interval, NotNegative, Proof, Results
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import (
@@ -27,6 +26,7 @@ from fedminmax.findings.text import (
     span,
 )
 from fedminmax.findings.training import class_of_models
+from fedminmax.findings.verdict import EVERYONE
 
 ACCURACY = "accuracy"
 PER = 1000

@@ -13,7 +13,6 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence
 from fedminmax.data.tables.census import Count
 from fedminmax.data.tables.plain_fit import Departure
-from fedminmax.findings.verdict_records import VerdictOfRun
 from fedminmax.methods.shared.excess_server import OwnRisks
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS
 
@@ -23,15 +22,12 @@ RISK = "risk"
 AUDIT = "audit"
 
 
-def _finite(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 # Files may come from elsewhere: numbers too large to draw are damage.
 MAX_NUMBER = 1e100
 # None if there is nothing to measure: a group without test rows, an unseen group.
 Number = Annotated[
-    Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)] | None, BeforeValidator(_finite)
+    Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)] | None,
+    BeforeValidator(lambda own: None if isinstance(own, float) and not math.isfinite(own) else own),
 ]
 Confidence = Annotated[float, Field(gt=0, lt=1)]
 NotNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
@@ -100,10 +96,6 @@ class Measured(BaseModel, frozen=True):
             for name, group in zip(groups, first.by_group, strict=True)
             if not group.has_enough_rows
         }
-
-
-# Used in place of metrics if there are no test rows.
-NOT_MEASURED = Measured(rows=0, min_rows=MIN_ROWS, metrics={})
 
 
 class MethodOfRun(BaseModel, frozen=True):
@@ -271,6 +263,54 @@ class BoundaryOfRun(BaseModel, frozen=True):
     lines: tuple[tuple[float, float], ...] = ()
 
 
+class Change(BaseModel, frozen=True):
+    """A value of a group, or of all rows, before and after; ``value`` is after minus before.
+
+    ``kind`` is what was measured, such as "missed"; ``rows`` are those that it is about.
+    """
+
+    group: str
+    kind: str
+    rows: Count
+    before: float
+    after: float
+    value: float
+    low: float
+    high: float
+    small: bool = False
+
+    @property
+    def has_enough_rows(self) -> bool:
+        """Whether there are enough test and training rows to compare."""
+        return self.rows >= MIN_ROWS and not self.small
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval excludes 0, with enough rows."""
+        return self.has_enough_rows and (self.low > 0 or self.high < 0)
+
+
+class VerdictOfRun(BaseModel, frozen=True):
+    """What became of the worst-off group and of everybody else; see ``findings.verdict``.
+
+    ``worst_group`` is the change of the group that was worst off with the baseline, if one can be
+    named; ``harms`` are all clear changes for the worse, the largest first. Rates are about the
+    class ``positive``.
+    """
+
+    verdict: Literal[
+        "helped",
+        "helped, at a price",
+        "no clear change",
+        "no benefit: keep the standard model",
+        "not finished",
+    ]
+    reason: str
+    positive: str | None = None
+    worst_group: Change | None = None
+    harms: tuple[Change, ...] = ()
+
+
 class Results(BaseModel, frozen=True):
     """results.json; ``finished`` is a date. ``convergence`` is None if noise hides it.
 
@@ -322,13 +362,14 @@ class Results(BaseModel, frozen=True):
     def _check_groups(self) -> "Results":
         """Refuse metrics without a risk, or without a value for each group."""
         groups, merged = len(self.groups), self.merged
-        parts: dict[str, tuple[int, Mapping[str, Metric] | Mapping[str, ChangeOfMetric]]] = {
-            "test": (groups, self.test.metrics),
-            "personal": (groups, self.personal.metrics if self.personal else {}),
-            "change": (groups, self.change.metrics if self.change else {}),
-            "merged": (len(merged.groups), merged.test.metrics) if merged else (0, {}),
-        }
-        for part, (count, metrics) in parts.items():
+        parts: tuple[tuple[str, int, Measured | ChangeOfRun | None], ...] = (
+            ("test", groups, self.test),
+            ("personal", groups, self.personal),
+            ("change", groups, self.change),
+            ("merged", len(merged.groups) if merged else 0, merged.test if merged else None),
+        )
+        for part, count, measured in parts:
+            metrics = measured.metrics if measured else {}
             if metrics and RISK not in metrics:
                 raise ValueError(f"{part} has no {RISK}")
             for name, metric in metrics.items():

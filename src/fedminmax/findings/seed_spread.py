@@ -12,10 +12,10 @@ from statistics import fmean, stdev
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
-from fedminmax.findings.changes import EVERYONE, worst_of
 from fedminmax.findings.records import Interval, Results
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import NOTHING, TOO_FEW, decimals_of, number, span
+from fedminmax.findings.verdict import EVERYONE, worst_of
 from fedminmax.metrics.intervals import MIN_ROWS
 
 WORST_GROUP = "worst group"

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 from fedminmax.core.text import listed
 from fedminmax.data.tables.census import CensusFile
-from fedminmax.findings.changes import EVERYONE
 from fedminmax.findings.disclosure import FEWER, is_told, publishable
-from fedminmax.findings.first_screen import model_names
 from fedminmax.findings.records import RISK, Measured, Metric, Results
 from fedminmax.findings.text import (
     NOTHING,
@@ -19,12 +17,14 @@ from fedminmax.findings.text import (
     number,
 )
 from fedminmax.findings.verdict import (
+    EVERYONE,
     KINDS,
     change_cells,
     kinds_of,
     level_cell,
     measure_of,
     mistakes_of,
+    model_names,
 )
 from fedminmax.metrics.row_scores import SELECTED
 

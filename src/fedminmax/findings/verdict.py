@@ -14,11 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted, listed
-from fedminmax.findings.changes import EVERYONE, changes_of, worst_of
-from fedminmax.findings.disclosure import publishable
-from fedminmax.findings.records import RISK, Interval, Measured, Results
+from fedminmax.findings.records import RISK, Change, Interval, Results, VerdictOfRun
 from fedminmax.findings.text import (
     NOTHING,
     TOO_FEW,
@@ -29,8 +26,8 @@ from fedminmax.findings.text import (
     risk_name,
     signed,
 )
-from fedminmax.findings.verdict_records import Change, VerdictOfRun
-from fedminmax.metrics.intervals import MIN_ROWS, has_worst
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.metrics.intervals import MIN_ROWS, Estimate, difference, has_worst
 from fedminmax.metrics.row_scores import FALSE_ALARMS, MISSED
 
 ACCURACY, ERROR = "accuracy", "absolute_error"
@@ -49,7 +46,7 @@ OF_PEOPLE = {
     "missed": (" that are “{}”", "are missed"),
     "false alarms": (" that are not “{}”", "are false alarms"),
 }
-WORST = "Worst-off group"
+STANDARD = "standard"
 NOT_FINISHED: Final = "not finished"
 RULE = (
     "A mistake is a misclassified record and, where there are two classes, also a missed case or a "
@@ -68,6 +65,7 @@ NO_WORST = (
 )
 NO_TEST = "There are no test records to compare on (held_out or test in [data])."
 NO_BASELINE = "There is no standard model to compare with (baseline in [method])."
+EVERYONE = "all records"
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,95 @@ class ChangeTexts:
     low: str
     high: str
     meaning: str
+
+
+def change_between(before: Interval, after: Interval) -> Change | None:
+    """Return the change between two runs; None if it has no value or no interval.
+
+    Runs that are compared with each other were not measured together: the interval is computed from
+    those of both ends, as if these were independent. Models measured on the same records mostly err
+    alike, so the true interval is narrower: what is called a clear change is one.
+
+    >>> before, after = (
+    ...     Interval(value=v, low=v - r, high=v + r, rows=100) for v, r in ((9, 3), (4, 4))
+    ... )
+    >>> change = change_between(before, after)
+    >>> change.value, change.low, change.high, change.is_clear
+    (-5.0, -10.0, 0.0, False)
+    """
+    old, new = _estimate(before), _estimate(after)
+    if old is None or new is None:
+        return None
+    rows = min(before.rows, after.rows)
+    level = after.model_copy(update={"rows": rows})
+    return _change("", RISK, new.value, difference(new, old), level)
+
+
+def _estimate(interval: Interval) -> Estimate | None:
+    """Return a value with its interval; None if one of them is missing."""
+    if interval.value is None or interval.low is None or interval.high is None:
+        return None
+    return Estimate(interval.value, interval.low, interval.high)
+
+
+def changes_of(results: Results, metric: str = RISK) -> list[Change | None]:
+    """Return the change of each group, then that of all records; [] if it was not measured."""
+    if results.change is None or metric not in results.change.metrics:
+        return []
+    levels, changes = results.test.metrics[metric], results.change.metrics[metric]
+    return [
+        _change(name, metric, level.value, _estimate(paired), paired)
+        for name, level, paired in zip(
+            (*results.groups, EVERYONE),
+            (*levels.by_group, levels.overall),
+            (*changes.by_group, changes.overall),
+            strict=True,
+        )
+    ]
+
+
+def _change(
+    group: str, metric: str, after: float | None, change: Estimate | None, measured: Interval
+) -> Change | None:
+    if after is None or change is None:
+        return None
+    return Change(
+        group=group,
+        kind=metric,
+        rows=measured.rows,
+        before=after - change.value,
+        after=after,
+        value=change.value,
+        low=change.low,
+        high=change.high,
+        small=measured.small,
+    )
+
+
+def worst_of(results: Results) -> tuple[str, Interval] | None:
+    """Return the group with the highest risk, and that risk; None if too few have enough records.
+
+    The interval is that of the worst of all groups, not of this group alone.
+    """
+    if not results.test.metrics or results.risk.worst is None:
+        return None
+    named = list(zip(results.groups, results.risk.by_group, strict=True))
+    compared = [(name, risk) for name, risk in named if risk.has_enough_rows]
+    if not compared or not has_worst(len(compared), sum(risk.rows > 0 for _, risk in named)):
+        return None
+    name, risk = max(compared, key=lambda entry: entry[1].value or 0.0)
+    ends = {"low": results.risk.worst.low, "high": results.risk.worst.high}
+    return name, risk.model_copy(update=ends)
+
+
+def model_names(results: Results) -> tuple[str, str]:
+    """Name both models: the one to compare with, and the new one."""
+    if results.is_audit:
+        other = results.change.baseline.name if results.change else STANDARD
+        return other, results.method.name
+    card = CARDS.get(results.method.key)
+    is_minimax = card is None or card.minimax_over_groups
+    return STANDARD, "minimax" if is_minimax else results.method.name
 
 
 def kinds_of(results: Results) -> list[str]:
@@ -237,10 +324,8 @@ def measure_of(results: Results, kind: str) -> str:
 
 def interval_text(results: Results, change: Change) -> str:
     """Format a change with its interval."""
-    value, low, high = (
-        _shown(results, change, end, sign=True) for end in (change.value, change.low, change.high)
-    )
-    return f"{value}; {interval_name(results.test)} {low} to {high}"
+    texts = change_texts(results, change)
+    return f"{texts.value}; {interval_name(results.test)} {texts.low} to {texts.high}"
 
 
 def _shown(results: Results, change: Change, value: float, *, sign: bool = False) -> str:
@@ -283,49 +368,3 @@ def level_cell(results: Results, metric: str, level: Interval) -> str:
         return estimate(level, decimals_of(results, metric))
     value, low, high = (PEOPLE * (1.0 - end) for end in (level.value, level.high, level.low))
     return estimate(Interval(value=value, low=low, high=high), 0)
-
-
-def small_groups_text(groups: tuple[str, ...], test: Measured) -> str:
-    """List the groups with too few records to compare; "" if there are none."""
-    rows = [level.rows for level in next(iter(test.metrics.values())).by_group]
-    counts, places = publishable(rows), {name: place for place, name in enumerate(groups)}
-    small = test.small_groups(groups)
-    few = [
-        name if counts.shown[places[name]] is None else f"{name} ({counts.cells[places[name]]})"
-        for name, own in small.items()
-        if own < MIN_ROWS
-    ]
-    untrained = [name for name, own in small.items() if own >= MIN_ROWS]
-    sentences = []
-    if few:
-        sentences.append(f"Too few test records to say, under {MIN_ROWS}: {', '.join(few)}.")
-    if untrained:
-        sentences.append(f"Too few training records to be trained for: {', '.join(untrained)}.")
-    if counts.hidden:
-        sentences.append(counts.note(groups, "test record"))
-    return " ".join(sentences)
-
-
-def merged_groups_text(results: Results) -> str:
-    """List the groups that were merged into one, with the risk of each; "" if none were."""
-    merged = results.merged
-    if merged is None:
-        return ""
-    listing = ", ".join(merged.groups)
-    if merged.test.rows:
-        decimals = decimals_of(results, RISK, merged.test)
-        levels = merged.test.metrics[RISK].by_group
-        counts = publishable([level.rows for level in levels])
-        listing = "; ".join(
-            name
-            if few is None
-            else f"{name} {estimate(risk, decimals)}, {counted(few, 'test record')}"
-            if few
-            else f"{name}, no test records"
-            for name, risk, few in zip(merged.groups, levels, counts.shown, strict=True)
-        )
-        listing += f" ({counts.note(merged.groups, 'test record')[:-1]})" if counts.hidden else ""
-    return (
-        f"'{MERGED_NAME}' are {len(merged.groups)} groups, each too small to be trained for: "
-        f"{listing}."
-    )

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedminmax.config.read import Overrides, TableConfig, read_config
 from fedminmax.core.errors import InputError
-from fedminmax.findings.privacy import WITHOUT_AGGREGATION
+from fedminmax.findings.disclosure import WITHOUT_AGGREGATION
 from fedminmax.flower.client import run_folder_of
 from fedminmax.flower.grid import GridTransport, find_sites
 from fedminmax.network.server.news import ProgressReporter

@@ -5,11 +5,17 @@ from dataclasses import KW_ONLY, dataclass
 from fedminmax import __version__
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted, first_few, listed, percent
-from fedminmax.findings.disclosure import LEAST, publishable, remarks
-from fedminmax.findings.first_screen import harm_text
-from fedminmax.findings.own_risks import own_risks_table, own_risks_text
-from fedminmax.findings.privacy import NO_GUARANTEE, what_the_server_sees
-from fedminmax.findings.records import RISK, Results
+from fedminmax.findings.advice import group_weights, what_would_help
+from fedminmax.findings.disclosure import (
+    LEAST,
+    NO_GUARANTEE,
+    merged_groups_text,
+    publishable,
+    remarks,
+    what_the_server_sees,
+)
+from fedminmax.findings.findings import harm_text
+from fedminmax.findings.records import RISK, Change, Results
 from fedminmax.findings.tables import (
     Table,
     groups_table,
@@ -27,19 +33,30 @@ from fedminmax.findings.text import (
     metric_name,
     risk_name,
 )
-from fedminmax.findings.training import ABOUT_CERTIFICATES, why_not_certified
-from fedminmax.findings.verdict import RULE, kinds_of, merged_groups_text, mistakes_of
-from fedminmax.findings.verdict_records import Change
+from fedminmax.findings.training import (
+    ABOUT_CERTIFICATES,
+    own_risks_table,
+    own_risks_text,
+    why_not_certified,
+)
+from fedminmax.findings.verdict import (
+    RULE,
+    kinds_of,
+    mistakes_of,
+)
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.curves import curves_of, rounds_figure
-from fedminmax.report.downloads import Download, configuration_file, measures_file
 from fedminmax.report.effects import effects_part
-from fedminmax.report.frontier import boundary_figure, frontier_figure
-from fedminmax.report.questions import what_would_help
+from fedminmax.report.frontier import boundary_figure, frontier_figure, trade_off_figure
 from fedminmax.report.read_run import Run
-from fedminmax.report.settings import changed_settings, settings_table
+from fedminmax.report.settings import (
+    Download,
+    changed_settings,
+    configuration_file,
+    measures_file,
+    settings_table,
+)
 from fedminmax.report.style import ReportFigure
-from fedminmax.report.tradeoff import trade_off_figure
 
 MAX_NAMED = 3
 # A weight that would round to nothing is not named.
@@ -97,36 +114,31 @@ def _mistakes(run: Run) -> Detail | None:
         left = len(rates) - len(said)
         more = f", and {counted(left, 'further change')}" if left else ""
         answer = f"{capitalised('; '.join(said))}{more}."
-    return Detail(
-        "mistakes",
-        "Which mistakes changed?",
-        answer,
-        tables=tuple(mistakes_tables(results)[1:]),
-    )
+    tables = tuple(mistakes_tables(results)[1:])
+    return Detail("mistakes", "Which mistakes changed?", answer, tables=tables)
 
 
 def _rate_text(results: Results, change: Change) -> str:
-    if change.value > 0:
-        return harm_text(results, change)
     text = harm_text(results, change)
+    if change.value > 0:
+        return text
     return text.replace("more ", "fewer ", 1).replace("did worse", "did better")
 
 
 def _frontier(run: Run, name: str) -> Detail | None:
-    question = "What would a compromise cost?"
     if run.frontier is not None:
-        figure = frontier_figure(run.frontier, f"{name}-frontier")
+        figure: ReportFigure | None = frontier_figure(run.frontier, f"{name}-frontier")
         models = counted(len(run.frontier.points), "model")
         answer = (
             f"{models} from standard to minimax; number {run.frontier.recommended} is recommended."
         )
-        return Detail("frontier", question, answer, figures=(figure,))
-    plain = run.baseline.results if run.baseline else None
-    proved = boundary_figure(run.chosen.results, plain, f"{name}-boundary")
-    if proved is None:
+    else:
+        plain = run.baseline.results if run.baseline else None
+        figure = boundary_figure(run.chosen.results, plain, f"{name}-boundary")
+        answer = "No model can pass a certified limit; fedminmax frontier finds models along it."
+    if figure is None:
         return None
-    answer = "No model can pass a certified limit; fedminmax frontier finds models along it."
-    return Detail("frontier", question, answer, figures=(proved,))
+    return Detail("frontier", "What would a compromise cost?", answer, figures=(figure,))
 
 
 def _effects(run: Run, name: str) -> Detail | None:
@@ -149,13 +161,15 @@ def _effects(run: Run, name: str) -> Detail | None:
 def _better(run: Run) -> Detail:
     results, found = run.chosen.results, run.findings
     proof, own_risks = results.proof, own_risks_table(results)
+    size = run.section("groups").get("minimum_size")
+    least = size if isinstance(size, int) else 0
     about = ABOUT_CERTIFICATES if proof and proof.is_of_groups else why_not_certified(results)
     return Detail(
         "better",
         "Could another model do better?",
         found.could_be_better,
         texts=(about, own_risks_text(results), "What would help, the most important first:"),
-        points=tuple(what_would_help(run)),
+        points=tuple(what_would_help(results, run.chosen.rounds, run.census, least)),
         tables=(own_risks,) if own_risks else (),
     )
 
@@ -212,7 +226,7 @@ def _training(run: Run, name: str) -> Detail | None:
         return None
     rounds = counted(results.method.rounds, "round")
     state = {True: "converged", False: "not converged", None: "convergence hidden by noise"}
-    answer = f"{results.method.name}: {rounds}, {state[results.converged]}.{_weights(run)}"
+    answer = f"{results.method.name}: {rounds}, {state[results.converged]}.{_trained_for(run)}"
     texts = [text for one in found.models for text in (one.convergence, one.validation) if text]
     if results.loss not in ("brier", "squared_error"):
         texts.append(
@@ -229,12 +243,17 @@ def _training(run: Run, name: str) -> Detail | None:
     )
 
 
-def _weights(run: Run) -> str:
+def _trained_for(run: Run) -> str:
     """Name the groups that the model was trained for."""
-    last, groups = run.chosen.rounds[-1], run.chosen.results.groups
-    if last.weights_over != "groups" or len(last.weights) != len(groups):
-        return ""
-    heaviest = sorted(zip(last.weights, groups, strict=True), reverse=True)
+    heaviest = sorted(
+        (
+            (weight, name)
+            for name, weight in group_weights(
+                run.chosen.rounds[-1], run.chosen.results.groups
+            ).items()
+        ),
+        reverse=True,
+    )
     named = [f"{percent(weight)} “{name}”" for weight, name in heaviest if weight >= MIN_WEIGHT]
     return f" Weight of groups: {first_few(named, MAX_NAMED, 'others')}." if named else ""
 
@@ -255,13 +274,13 @@ def _sizes(run: Run) -> Detail:
         if own.hidden
     ]
     records = counted(trained.total or 0, "training record")
-    told = f"{records} of {counted(len(census.sites), 'site')}"
     if results.is_audit:
-        told = f"{counted(results.test.rows, 'record')} of {counted(len(census.sites), 'site')}"
+        records = counted(results.test.rows, "record")
+    sites_of = counted(len(census.sites), "site")
     return Detail(
         "sizes",
         "How large are groups and sites?",
-        f"{told}; counts below {LEAST} are not shown.",
+        f"{records} of {sites_of}; counts below {LEAST} are not shown.",
         texts=tuple(notes),
         tables=(table, sites),
     )
@@ -274,7 +293,7 @@ def _privacy(run: Run) -> Detail:
     else:
         card = CARDS.get(results.method.key)
         where = what_the_server_sees(results, card.reveals if card else "its replies")
-    guarantee = NO_GUARANTEE
+    guarantee = "No differential privacy."
     if results.privacy is not None:
         guarantee = (
             f"Differential privacy with epsilon {results.privacy.epsilon:g}, delta "
@@ -284,12 +303,8 @@ def _privacy(run: Run) -> Detail:
     return Detail(
         "privacy",
         "Privacy and data handling",
-        f"{at_once} {guarantee if results.privacy else 'No differential privacy.'}",
-        texts=(
-            where,
-            *(found.privacy or (guarantee,)),
-            PASSED_ON,
-        ),
+        f"{at_once} {guarantee}",
+        texts=(where, *(found.privacy or (NO_GUARANTEE,)), PASSED_ON),
     )
 
 

@@ -9,22 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedminmax.findings.changes import EVERYONE
-from fedminmax.findings.disclosure import FEWER, publishable
-from fedminmax.findings.first_screen import Tone, model_names, unit_of
-from fedminmax.findings.records import Interval, Results
+from fedminmax.findings.disclosure import FEWER, publishable, small_groups_text
+from fedminmax.findings.findings import Tone, unit_of
+from fedminmax.findings.records import Change, Interval, Results
 from fedminmax.findings.tables import Table, mistakes_tables
 from fedminmax.findings.text import capitalised, interval_name
 from fedminmax.findings.verdict import (
+    EVERYONE,
     OF_PEOPLE,
     PEOPLE,
     change_texts,
     kinds_of,
     level_cell,
     mistakes_of,
-    small_groups_text,
+    model_names,
 )
-from fedminmax.findings.verdict_records import Change
 from fedminmax.report.style import ReportFigure, is_narrow, plain_axes
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.text import bounds_text, counted, duration_text, listed, percent, upper_percent
-from fedminmax.findings.privacy import (
+from fedminmax.findings.disclosure import (
     WITHOUT_AGGREGATION,
     guarantee_lines,
     guarantee_words,

@@ -106,7 +106,7 @@ class LiveServer(ThreadingHTTPServer):
         name = path[len(self.root) :]
         if not name:
             return self.shown.page()
-        folder = files("fedminmax.report").joinpath("html_page")
+        folder = files("fedminmax.report").joinpath("templates")
         if name == "watch.css":
             style = "\n".join(folder.joinpath(one).read_text("utf-8") for one in STYLES)
             return Answer("text/css; charset=utf-8", style.encode(), '"style"')

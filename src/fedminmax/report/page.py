@@ -5,19 +5,16 @@ prints: the finding, three numbers, who gains and who loses. All else is behind 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import date
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from fedminmax.advice.counts import Advice
-from fedminmax.config.messages import validated
-from fedminmax.config.sections import ReportSection
-from fedminmax.core.errors import InputError
-from fedminmax.core.text import counted, listed
+from fedminmax.advice.counts import MOSTLY, Advice
+from fedminmax.core.text import counted, listed, percent
 from fedminmax.findings.advice import (
     ANY_PARTITION,
     NOTHING_STANDS_OUT,
@@ -29,19 +26,34 @@ from fedminmax.findings.advice import (
     reveals_table,
 )
 from fedminmax.findings.disclosure import FEWER, is_small
-from fedminmax.findings.first_screen import FirstScreen
-from fedminmax.report.advice_figure import mixes_figure
+from fedminmax.findings.findings import FirstScreen
+from fedminmax.findings.verdict import EVERYONE
 from fedminmax.report.details import Detail, details_of
 from fedminmax.report.forest import Forest, forest_figure, forest_of
+from fedminmax.report.frontier import comparison, trade_off_figure
 from fedminmax.report.read_run import Run
-from fedminmax.report.style import ReportFigure, inline_svg, short
-from fedminmax.report.tradeoff import comparison, trade_off_figure
+from fedminmax.report.style import (
+    BLUE,
+    FAINT,
+    HATCH,
+    INK,
+    ReportFigure,
+    distinct,
+    inline_svg,
+    is_narrow,
+    plain_axes,
+    short,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NOT_STATED = "not stated"
 MAX_CHARACTERS = 60
 # Identifies our own pages and figures among a user's other files.
 GENERATOR = "fedminmax report"
 ADVICE_GENERATOR = "fedminmax advise"
+MAX_GROUPS = 30
 
 
 @dataclass(frozen=True)
@@ -56,36 +68,21 @@ class About:
 
 def about(run: Run) -> About:
     """Describe this run; what users state themselves comes from its configuration."""
-    results, stated = run.chosen.results, _stated(run.settings)
+    results, stated = run.chosen.results, run.stated
     day = date.fromisoformat(results.finished)
     records = results.test.rows
     if not results.is_audit:
         records += sum(map(sum, run.census.train))
+    columns = [short(name, MAX_CHARACTERS) for name in run.attributes]
+    by = f" by {listed(columns)}" if columns else ""
     facts = (
         counted(len(run.census.sites), "site"),
         f"{FEWER} records" if is_small(records) else counted(records, "record"),
-        f"{counted(len(results.groups), 'group')}{_columns(run.settings)}",
+        f"{counted(len(results.groups), 'group')}{by}",
         f"{day.day} {day:%b %Y}",
     )
     title = stated.title or f"Predicting “{results.target}”"
     return About(title, facts, stated.intended_use or NOT_STATED, stated.not_for or "")
-
-
-def _stated(content: Mapping[str, Any]) -> ReportSection:
-    section = content.get("report")
-    try:
-        return validated(section, ReportSection) if isinstance(section, dict) else ReportSection()
-    except InputError:
-        return ReportSection()
-
-
-def _columns(content: Mapping[str, Any]) -> str:
-    """Name the sensitive attributes, if the configuration has them."""
-    section = content.get("groups")
-    columns = section.get("columns") if isinstance(section, Mapping) else None
-    if not isinstance(columns, list) or not columns:
-        return ""
-    return f" by {listed([short(str(column), MAX_CHARACTERS) for column in columns])}"
 
 
 @dataclass(frozen=True)
@@ -168,15 +165,20 @@ def _incomparable(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def page_template(name: str) -> Template:
-    """Return a page's template; values are escaped."""
+def template_environment() -> Environment:
+    """Return the templates of this room; values are escaped."""
     return Environment(
-        loader=PackageLoader("fedminmax.report", "html_page"),
+        loader=PackageLoader("fedminmax.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-    ).get_template(name)
+    )
+
+
+def page_template(name: str) -> Template:
+    """Return a page's template."""
+    return template_environment().get_template(name)
 
 
 def render_report(report: Report, version: str) -> str:
@@ -207,3 +209,58 @@ def render_advice(advice: Advice, source: str, version: str) -> str:
         version=version,
         inline_svg=inline_svg,
     )
+
+
+def mixes_figure(advice: Advice, name: str) -> ReportFigure:
+    """Describe the figure: the most weight that each group can get."""
+    height = 1.5 + 0.42 * min(len(advice.groups), MAX_GROUPS)
+    hidden = len(advice.groups) - MAX_GROUPS
+    caption = (
+        "Bars: each group's largest share of any site's records. A method that is minimax over "
+        "sites cannot give the group more weight than that; hatched bars end below one half. The "
+        "cross is the group's share of all records."
+    )
+    if hidden > 0:
+        caption += f" {counted(hidden, 'group')} with longer bars: only in the table."
+    return ReportFigure(
+        name,
+        "What weights over sites can reach",
+        description=f"Horizontal bars of {counted(len(advice.groups), 'group')} and "
+        f"{counted(len(advice.sites), 'site')}. {answer(advice)}",
+        caption=caption,
+        width=8.2,
+        height=height,
+        narrow_height=height + 0.7,
+        draw=lambda figure: _bars(figure, advice),
+        tables=(groups_table(advice),),
+    )
+
+
+def _bars(figure: "Figure", advice: Advice) -> None:
+    axes = figure.subplots()
+    plain_axes(axes, "x")
+    groups = advice.groups
+    order = sorted(range(len(groups)), key=lambda a: groups[a].largest_share)[:MAX_GROUPS]
+    for line, place in enumerate(order):
+        group = groups[place]
+        axes.barh(
+            line,
+            100 * group.largest_share,
+            height=0.6,
+            color=BLUE,
+            alpha=0.75,
+            label="most at one site" if line == 0 else None,
+            hatch=None if group.largest_share > MOSTLY else HATCH,
+        )
+        axes.text(101, line, percent(group.largest_share), va="center", fontsize=8)
+    shares = [100 * groups[place].share for place in order]
+    axes.scatter(shares, range(len(order)), s=40, marker="x", color=INK, zorder=4, label=EVERYONE)
+    figure.legend(loc="outside upper left", ncols=1 if is_narrow(figure) else 3, frameon=False)
+    names = distinct([groups[place].name for place in order], 17 if is_narrow(figure) else 34)
+    axes.axvline(100, color=FAINT, linewidth=0.8)
+    axes.set_yticks(range(len(order)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.set_xlim(-2, 118)
+    axes.set_xticks(range(0, 101, 50 if is_narrow(figure) else 25))
+    axes.set_xlabel("share in % of a site's records")

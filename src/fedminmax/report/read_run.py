@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedminmax.config.messages import validated
+from fedminmax.config.sections import ReportSection
 from fedminmax.core.errors import InputError
 from fedminmax.core.json_log import read_lines
 from fedminmax.data.tables.census import MAX_COUNT, CensusFile, first_error
@@ -35,10 +37,10 @@ REPEAT = "finish or repeat the run with 'fedminmax train'"
 KindT = TypeVar("KindT")
 
 
-def check_census(path: Path, census: CensusFile, groups: Sequence[str], remedy: str) -> None:
+def check_census(path: Path, census: CensusFile, groups: Sequence[str]) -> None:
     """Refuse a census of other groups, or without a count for each site and group."""
     if tuple(census.groups) != tuple(groups):
-        raise InputError(f"{path} names other groups than results.json; {remedy}")
+        raise InputError(f"{path} names other groups than results.json; {REPEAT}")
     others = tuple(census.other_tests.values())
     for part, table, sites in (
         ("train", census.train, len(census.sites)),
@@ -47,13 +49,11 @@ def check_census(path: Path, census: CensusFile, groups: Sequence[str], remedy: 
     ):
         if len(table) != sites or any(len(line) != len(groups) for line in table):
             raise InputError(
-                f"{path} is damaged: '{part}' is not {sites} sites x {len(groups)} groups; {remedy}"
+                f"{path} is damaged: '{part}' is not {sites} sites x {len(groups)} groups; {REPEAT}"
             )
 
 
-def check_trained(
-    folder: Path, results: Results, rounds: Sequence[RoundRecord], remedy: str
-) -> None:
+def check_trained(folder: Path, results: Results, rounds: Sequence[RoundRecord]) -> None:
     """Refuse results without a risk of each group, and rounds of other groups."""
     path = folder / RESULTS_FILE
     groups = len(results.groups)
@@ -65,16 +65,16 @@ def check_trained(
         return
     path = folder / ROUNDS_FILE
     if not rounds:
-        raise InputError(f"{path} has no rounds; {remedy}")
+        raise InputError(f"{path} has no rounds; {REPEAT}")
     for number, line in enumerate(rounds, 1):
         if len(line.risks) != groups:
             raise InputError(
                 f"{path} is damaged in line {number}: {len(line.risks)} risks for {groups} groups; "
-                f"{remedy}"
+                f"{REPEAT}"
             )
         if not (0 < line.round <= MAX_COUNT and all(map(_is_usable, _numbers(line)))):
             raise InputError(
-                f"{path} is damaged in line {number}: a number in it is out of range; {remedy}"
+                f"{path} is damaged in line {number}: a number in it is out of range; {REPEAT}"
             )
 
 
@@ -87,13 +87,13 @@ def _is_usable(value: float) -> bool:
     return math.isfinite(value) and abs(value) <= MAX_NUMBER
 
 
-def check_baseline(folder: Path, baseline: Results, chosen: Results, remedy: str) -> None:
+def check_baseline(folder: Path, baseline: Results, chosen: Results) -> None:
     """Refuse a baseline that the run is not compared with, or of other groups or rows."""
     change, method = chosen.change, baseline.method
     compared = change and (change.baseline.key, change.baseline.rounds)
     if compared != (method.key, method.rounds):
         raise InputError(
-            f"{folder.parent / RESULTS_FILE} is not compared with its baseline; {remedy}"
+            f"{folder.parent / RESULTS_FILE} is not compared with its baseline; {REPEAT}"
         )
     rows = [group.rows for group in baseline.risk.by_group]
     if (
@@ -103,7 +103,7 @@ def check_baseline(folder: Path, baseline: Results, chosen: Results, remedy: str
     ):
         raise InputError(
             f"{folder / RESULTS_FILE} was measured on other groups or test records than the run; "
-            f"{remedy}"
+            f"{REPEAT}"
         )
 
 
@@ -145,6 +145,25 @@ class Run:
         except tomllib.TOMLDecodeError:
             return {}
 
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Return a section of the configuration; {} if there is none."""
+        values = self.settings.get(name)
+        return values if isinstance(values, Mapping) else {}
+
+    @property
+    def stated(self) -> ReportSection:
+        """What the user states of the model and its use."""
+        try:
+            return validated(dict(self.section("report")), ReportSection)
+        except InputError:
+            return ReportSection()
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The sensitive attributes, if the configuration names them."""
+        columns = self.section("groups").get("columns")
+        return tuple(map(str, columns)) if isinstance(columns, list) else ()
+
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Read run folders that one report can show side by side."""
@@ -168,13 +187,13 @@ def read_run(folder: Path) -> Run:
     """Read one run folder and the baseline in it."""
     chosen = _read_trained(folder)
     census = _parse(folder / CENSUS_FILE, TypeAdapter(CensusFile), _read(folder / CENSUS_FILE))
-    check_census(folder / CENSUS_FILE, census, chosen.results.groups, REPEAT)
-    check_trained(folder, chosen.results, chosen.rounds, REPEAT)
+    check_census(folder / CENSUS_FILE, census, chosen.results.groups)
+    check_trained(folder, chosen.results, chosen.rounds)
     baseline = None
     if (folder / BASELINE_FOLDER).is_dir():
         baseline = _read_trained(folder / BASELINE_FOLDER)
-        check_trained(baseline.folder, baseline.results, baseline.rounds, REPEAT)
-        check_baseline(baseline.folder, baseline.results, chosen.results, REPEAT)
+        check_trained(baseline.folder, baseline.results, baseline.rounds)
+        check_baseline(baseline.folder, baseline.results, chosen.results)
     config = _read(folder / CONFIG_FILE)
     return Run(
         chosen.results.method.name,

@@ -27,7 +27,7 @@ from fedminmax.data.tables.propose import InitChoices, propose
 from fedminmax.data.tables.read_file import FileTable, read_table
 from fedminmax.exports.given_model import GivenModel
 from fedminmax.findings import records
-from fedminmax.findings.privacy import WITHOUT_AGGREGATION, with_aggregation
+from fedminmax.findings.disclosure import WITHOUT_AGGREGATION, with_aggregation
 from fedminmax.findings.verdict import judge
 from fedminmax.metrics.row_scores import stacked
 from fedminmax.metrics.sums import (

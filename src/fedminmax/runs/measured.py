@@ -32,7 +32,7 @@ def measured(
 ) -> records.Measured:
     """Return one model's metrics from sums of scores; ``small`` groups were not trained for."""
     if not bool(sums.counts.any()):
-        return records.NOT_MEASURED
+        return records.Measured(rows=0, min_rows=MIN_ROWS, metrics={})
     names = metric_names(encoding)
     metrics = metrics_from_sums(names, sums, model, small)
     optional: dict[str, Any] = {

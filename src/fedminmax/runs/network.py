@@ -35,7 +35,7 @@ from fedminmax.data.tables.load import size_warnings, small_group_remarks
 from fedminmax.data.tables.sources import read_source
 from fedminmax.exports.effects import departures_of
 from fedminmax.exports.saved_model import SavedModel, mixed_model
-from fedminmax.findings.privacy import WITHOUT_AGGREGATION, with_aggregation
+from fedminmax.findings.disclosure import WITHOUT_AGGREGATION, with_aggregation
 from fedminmax.findings.records import PrivacyOfRun, Results, SiteOfRun
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import SelectingState

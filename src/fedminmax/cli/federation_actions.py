@@ -1,5 +1,8 @@
-"""`fedminmax federation`: run between sites or on one machine, and ask how the federation is.
+"""`fedminmax federation`: make kits, run between sites or on one machine, ask for the status.
 
+- `create` makes a folder with a kit for every participant. Kits of three sites or more say that
+  sums are masked unless the agreed configuration forbids it, to the coordinator as to the sites: a
+  site that checked a configuration as masked refuses any other plan;
 - `run`, `resume` and `stop` are the coordinator's side of a run between sites;
 - `local` starts a whole federation on this machine, for one run;
 - `status` shows the server, its sites and its runs, in a table or as JSON.
@@ -14,38 +17,46 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from fedminmax.cli.audit import print_audit
-from fedminmax.cli.federation import site_rules_of
-from fedminmax.cli.messages import say
-from fedminmax.cli.options import overrides_of
+from fedminmax.cli.main import say
+from fedminmax.cli.options import check_parents, given, overrides_of
+from fedminmax.cli.site import AGREED_FILE
 from fedminmax.cli.terminal import display, highest_risks, print_table, wide_console
 from fedminmax.cli.trained import print_trained
-from fedminmax.config.read import TableConfig, read_config
+from fedminmax.config.read import Overrides, TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted, upper_text
-from fedminmax.findings.privacy import WITHOUT_AGGREGATION, guarantee_words, with_aggregation
+from fedminmax.findings.disclosure import WITHOUT_AGGREGATION, guarantee_words, with_aggregation
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.flare.coordinator import RESULTS, Coordinator
-from fedminmax.network.flare.federation_file import masked_by_default, read_sites_of
+from fedminmax.network.flare.federation_file import (
+    masked_by_default,
+    read_federation_file,
+    read_sites_of,
+    write_masked_by_default,
+    write_sites_of,
+)
+from fedminmax.network.flare.kits import NO_REQUESTS, provision, site_readme
 from fedminmax.network.flare.local import local_federation
+from fedminmax.network.flare.requests import read_requests
 from fedminmax.network.flare.session import (
-    FederationStatus,
     RunStatus,
     Unsupervised,
     federation_status,
 )
 from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, threshold_for
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation import (
     NETWORK_FOLDER,
     RESUME_FOLDER,
     FederationRun,
+    check_for_sites,
     check_same_tables,
     decide_masking,
     mask_if_possible,
@@ -150,7 +161,7 @@ def _run_of(options: argparse.Namespace, sites: tuple[str, ...]) -> FederationRu
         options.config.absolute(),
         kit=options.kit.absolute() if "kit" in options else None,
         sites=sites,
-        site_rules=site_rules_of(options),
+        site_rules=SiteRules(**given(options, SiteRules)),
         settings=tuple(getattr(options, "settings", ())),
         overrides=overrides_of(options),
     )
@@ -202,8 +213,8 @@ def _finish(folder: Path, record: FederationRun, wait: float) -> None:
 
 def print_finished(folder: Path) -> None:
     """Print the table of a finished run and its baseline."""
-    found = [read_results(folder), read_results(folder / BASELINE_FOLDER)]
-    results = [model for model in found if model is not None]
+    both = [read_results(folder), read_results(folder / BASELINE_FOLDER)]
+    results = [model for model in both if model is not None]
     if results and results[0].is_audit:
         print_audit(folder, results)
     else:
@@ -264,7 +275,8 @@ def show_status(options: argparse.Namespace) -> None:
     sites = read_sites_of(options.kit)
     status = federation_status(options.kit, options.wait)
     if options.json:
-        print(json.dumps(_as_json(status, sites)))
+        heard = {site: status.heard.get(site) for site in sites}
+        print(json.dumps({"sites": heard, "runs": list(map(asdict, status.runs))}))
         return
     console = wide_console()
     lines = [[site, _heard(status.heard.get(site))] for site in sites]
@@ -285,17 +297,84 @@ def _risks(run: RunStatus) -> str:
     return ", ".join(f"{name} {risk:.3g}" for name, risk in highest_risks(run.risks.items()))
 
 
-def _as_json(status: FederationStatus, sites: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        "sites": {site: status.heard.get(site) for site in sites},
-        "runs": [
-            {
-                "name": run.name,
-                "status": run.status,
-                "round": run.round,
-                "risks": run.risks,
-                "notice": run.notice,
-            }
-            for run in status.runs
-        ],
-    }
+def create_federation(options: argparse.Namespace) -> None:
+    """Make the kits in a temporary folder and move them into place, with the configuration.
+
+    With a folder of requests, all sites have made their keys themselves.
+    """
+    folder, config, requests = options.out, options.config, options.requests
+    described = read_federation_file(options.file)
+    asked = NO_REQUESTS if requests is None else read_requests(requests, described.sites)
+    by_default = len(described.sites) >= MIN_MASKED_SITES
+    # The least sites in a total; None if sums are not masked.
+    threshold = threshold_for(len(described.sites)) if by_default else None
+    if config is not None:
+        threshold = _check_agreed(config, described.sites, by_default=by_default)
+    if folder.exists():
+        raise InputError(f"{folder} exists; give another folder with --out: keys are made once")
+    check_parents(folder, "--out")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".kits-") as temporary:
+        staged = Path(temporary) / "kits"
+        staged.mkdir(mode=0o700)
+        made = Path(temporary) / "made"
+        host, port = described.host, described.port
+        kits = provision(
+            made,
+            host=host,
+            port=port,
+            sites=described.sites,
+            people=described.people,
+            requests=asked,
+        )
+        kits.server.rename(staged / "server")
+        for room, owners in (("sites", kits.sites), ("people", kits.people)):
+            (staged / room).mkdir()
+            for name, kit in owners.items():
+                kit.rename(staged / room / name)
+        for person in described.people:
+            write_sites_of(staged / "people" / person, described.sites)
+        for kit in (*(staged / "sites").iterdir(), *(staged / "people").iterdir()):
+            write_masked_by_default(kit, masked=by_default)
+        kits.authority.rename(staged / "authority")
+        for site in described.sites:
+            text = site_readme(
+                site, host, port, has_key=site not in asked, masked=threshold is not None
+            )
+            (staged / "sites" / site / "README.md").write_text(text, encoding="utf-8")
+            if config is not None:
+                shutil.copyfile(config, staged / "sites" / site / AGREED_FILE)
+        staged.rename(folder)
+    print(
+        f"{folder}: kits for the server, {counted(len(described.sites), 'site')} and "
+        f"{counted(len(described.people), 'person', 'people')}; hand over each folder privately"
+    )
+    print(_masks_of_kits(len(described.sites), threshold))
+
+
+def _check_agreed(path: Path, sites: Sequence[str], *, by_default: bool) -> int | None:
+    """Refuse a configuration that cannot run between these sites; return its masks' threshold."""
+    config = read_config(path)
+    masked = by_default if config.secure_aggregation is None else config.secure_aggregation
+    check_for_sites(replace(config, secure_aggregation=masked))
+    record = FederationRun(
+        "",
+        path,
+        kit=None,
+        sites=tuple(sites),
+        site_rules=SiteRules(),
+        overrides=Overrides(secure_aggregation=masked),
+    )
+    plan = plan_of(record, record.read_config())
+    return None if plan.secure_aggregation is None else plan.secure_aggregation.threshold
+
+
+def _masks_of_kits(sites: int, threshold: int | None) -> str:
+    if threshold is not None:
+        return (
+            f"secure aggregation: {with_aggregation(threshold)}; secure_aggregation = false in "
+            "[federation] of the configuration turns it off"
+        )
+    few = sites < MIN_MASKED_SITES
+    too_few = f" (it needs at least {MIN_MASKED_SITES} sites)" if few else ""
+    return f"NO secure aggregation: {WITHOUT_AGGREGATION}{too_few}"

@@ -8,7 +8,6 @@ import pytest
 
 from fedminmax.findings.training import why_not_certified
 from fedminmax.report.details import Detail, details_of
-from fedminmax.report.questions import what_would_help
 from fedminmax.report.read_run import Run, read_run
 from tests.runs.run_folders import FALLING, write_run
 
@@ -30,6 +29,10 @@ def could_be_better(run: Run, *, appendix: bool = False) -> Detail:
     """The answer, or the appendix that has the certificate in full."""
     name = "appendix" if appendix else "better"
     return next(one for one in details_of(run, "run", appendix=True) if one.name == name)
+
+
+def what_would_help(run: Run) -> tuple[str, ...]:
+    return could_be_better(run).points
 
 
 @pytest.mark.parametrize(

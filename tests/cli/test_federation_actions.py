@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.cli import federation_runs
-from fedminmax.cli.federation_runs import follow
+from fedminmax.cli import federation_actions
+from fedminmax.cli.federation_actions import follow
 from fedminmax.cli.main import main
 from fedminmax.cli.terminal import Display
 from fedminmax.config.planned_runs import PlannedRun
@@ -290,7 +290,7 @@ def test_a_reader_who_has_had_enough_ends_the_connection(
     def broken(_: str) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(federation_runs, "say", broken)
+    monkeypatch.setattr(federation_actions, "say", broken)
     events = news()
     with pytest.raises(BrokenPipeError):
         follow(events, plan)
