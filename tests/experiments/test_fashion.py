@@ -39,6 +39,7 @@ from tests.experiments.command import FROM_CLONE, command, paper
 from tests.needs import lacking
 
 WORDS = ["fashion-mnist", "--quick", "--out", "here"]
+EIGHTY = {"COLUMNS": "80"}
 # So that a process that is killed within seconds has left a checkpoint of its own.
 CHECKPOINT_EVERY_ROUND = f"""
 import sys
@@ -62,7 +63,12 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The quick version as a user calls it, with the published files."""
     folder = tmp_path_factory.mktemp("quick")
     done = subprocess.run(
-        command(*WORDS), cwd=folder, env=FROM_CLONE, capture_output=True, text=True, check=False
+        command(*WORDS),
+        cwd=folder,
+        env=FROM_CLONE | EIGHTY,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if "FashionMNIST is not on this machine" in done.stderr:
         lacking(done.stderr)
@@ -131,7 +137,10 @@ def test_tables_figures_and_curves_are_left(quick: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_call_repeats_nothing_and_prints_the_same(quick: Path) -> None:
+def test_a_second_call_repeats_nothing_and_prints_the_same(
+    quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", EIGHTY["COLUMNS"])
     before = (quick / "here" / "results.json").read_bytes()
     started = time.monotonic()
     assert paper(*WORDS, cwd=quick).stdout == (quick / "printed").read_text()
