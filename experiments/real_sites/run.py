@@ -3,8 +3,8 @@
     pip install -r experiments/table_models/requirements.txt
     python -m experiments.real_sites.run --data FOLDER
 
-writes ``risks.jsonl`` beside this file, a line per table, seed and model, goes on where it
-stopped, and prints the means over seeds. Tables, splits (30% of the records are tested on) and
+writes ``risks.jsonl`` beside this file, a line per table, seed and model, and goes on where it
+stopped; ``summary`` puts the lines together. Tables, splits (30% of the records are tested on) and
 peers are those of ``experiments.table_models``; of the hearts, groups are the sexes. Every test
 record counts for its group and for its site.
 """
@@ -30,6 +30,7 @@ from experiments.table_models.peers import PEERS
 from experiments.table_models.tables import Problem, acs, heart
 from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.runs.folder import BASELINE_FOLDER
+from fedminmax.runs.frontier import model_of_point, read_frontier
 from fedminmax.runs.train import train_tables
 
 Numbers = NDArray[np.float64]
@@ -37,14 +38,17 @@ Positions = NDArray[np.int64]
 RESULTS = Path(__file__).with_name("risks.jsonl")
 TABLES = {"acs": acs, "heart": heart}
 PLAIN = "plain"
+# Each model of the frontier is named by the share that every group keeps as weight.
+FRONTIER, KEPT = "frontier", "frontier, kept share "
 # By name: the lines of [method]. The first one's baseline is the plain model.
 OURS = {
     "default": "",
     "exact minimax": "tolerance = 0.0",
     "worst site": 'name = "afl-fast"',
     "worst half": 'name = "fedsrcvar"\nshare = 0.5',
+    FRONTIER: "frontier = true",
 }
-OTHERS = ("LightGBM, 400 trees", "each site alone")
+MODELS = (*OURS, "LightGBM, 400 trees", "each site alone")
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,10 +88,23 @@ def trained(
             "rounds": done.results.method.rounds,
             "gap": done.results.gap_left,
         }
+        if name == FRONTIER:
+            yield from _frontier(folder / "run", problem, test)
         yield Answers(name, _chances(done.model, problem, test), about)
         if name == "default":
             plain = load_model(folder / "run" / BASELINE_FOLDER)
             yield Answers(PLAIN, _chances(plain, problem, test), {})
+
+
+def _frontier(run: Path, problem: Problem, test: Positions) -> Iterator[Answers]:
+    """Return what each point predicts, except for the recommended one, which is the run's."""
+    found = read_frontier(run)
+    for point in found.points:
+        if point.number != found.recommended:
+            saved = load_model(model_of_point(run, point.number))
+            proved = {"training_mean": point.mean, "training_worst": point.worst, "gap": point.gap}
+            name = f"{KEPT}{point.keep_share:.3g}"
+            yield Answers(name, _chances(saved, problem, test), proved)
 
 
 def _chances(model: SavedModel, problem: Problem, test: Positions) -> Numbers:
@@ -126,43 +143,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with acs and heart")
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     lines = options.out.read_text(encoding="utf-8").splitlines() if options.out.exists() else []
     known = {tuple(json.loads(line)[key] for key in ("table", "seed", "model")) for line in lines}
     for name in options.tables:
         problem = problem_of(name, options.data)
-        for seed in range(options.seeds):
+        for seed in options.seeds:
             train, test = split(problem, seed)
-            for model in (*OURS, *OTHERS):
+            for model in options.models:
                 if (name, seed, model) in known:
                     continue
                 for answers in _answers(problem, model, train, test, seed):
                     line = {"table": name, "seed": seed} | measured(problem, test, answers)
                     with options.out.open("a", encoding="utf-8") as out:
                         print(json.dumps(line), file=out)
-    written = options.out.read_text(encoding="utf-8").splitlines()
-    print(summary([json.loads(line) for line in written]))
-
-
-def summary(lines: list[dict[str, Any]]) -> str:
-    """Return the means over the seeds that every model of a table has, as Markdown."""
-    columns = ("mean", "worst_group", "worst_site", "auroc")
-    heads = ("table", "seeds", "model", "mean", "worst group", "worst site", "AUROC", "rounds")
-    rows = [" | ".join(heads), "|".join(["---"] * len(heads))]
-    for table in dict.fromkeys(line["table"] for line in lines):
-        by_model: dict[str, dict[int, dict[str, Any]]] = {}
-        for line in lines:
-            if line["table"] == table:
-                by_model.setdefault(line["model"], {})[line["seed"]] = line
-        seeds = sorted(set.intersection(*(set(own) for own in by_model.values())))
-        for model, own in by_model.items():
-            means = [f"{np.mean([own[seed][name] for seed in seeds]):.4f}" for name in columns]
-            took = [own[seed]["rounds"] for seed in seeds if "rounds" in own[seed]]
-            rounds = f"{np.mean(took):.1f}" if took else ""
-            rows.append(" | ".join([table, str(len(seeds)), model, *means, rounds]))
-    return "\n".join(f"| {row} |" if "---" not in row else f"|{row}|" for row in rows)
 
 
 def _answers(

@@ -82,6 +82,7 @@ def test_every_form_of_a_model_has_the_scores_of_scikit_learn(
     hospitals: Path, tmp_path: Path, words: tuple[str, ...], digits: int
 ) -> None:
     found = audited(hospitals, str(tmp_path / "run"), *words)["results"]
+    assert len(found["notes"]) == 1
     pooled = pl.concat([pl.read_csv(hospitals / file) for file in FILES])
     for place, sex in enumerate(("Female", "Male")):
         own = pooled.filter(pl.col("sex") == sex)
@@ -120,6 +121,27 @@ def test_differences_and_ratios_are_fairlearns_overall_and_at_each_site(
                 expected = oracle(ill, chosen, sensitive_features=table["sex"].to_numpy())
                 assert own[measure]["difference"]["value"] == pytest.approx(expected, abs=1e-12)
     assert all(measured.values())
+
+
+@pytest.mark.parametrize("positive", ["yes", "no"])
+def test_a_model_that_names_no_classes_is_told_apart_by_the_positive_one(
+    hospitals: Path, tmp_path: Path, positive: str
+) -> None:
+    """As converters of XGBoost write it: labels 0 and 1, and a probability for each."""
+    pooled = pl.concat([pl.read_csv(hospitals / file) for file in FILES])
+    x = pooled.select("age", "dose").to_numpy()
+    model = LogisticRegression().fit(x, (pooled["ill"] == positive).to_numpy().astype(int))
+    inputs = [("X", FloatTensorType([None, 2]))]
+    content = to_onnx(model, initial_types=inputs, options={"zipmap": False})
+    (tmp_path / "coded.onnx").write_bytes(content.SerializeToString())
+    files = [str(hospitals / file) for file in FILES]
+    words = ("coded.onnx", *files, *ILL, *COLUMNS, "--positive", positive)
+    found = audited(tmp_path, "run", *words)["results"]
+    right = model.predict(x) == (pooled["ill"] == positive).to_numpy()
+    accuracy = found["test"]["metrics"]["accuracy"]["overall"]["value"]
+    assert accuracy == pytest.approx(right.mean())
+    other = "no" if positive == "yes" else "yes"
+    assert f"taken for '{other}', '{positive}', in this order" in found["notes"][-1]
 
 
 def test_our_own_export_is_measured_as_evaluate_does(hospitals: Path, tmp_path: Path) -> None:

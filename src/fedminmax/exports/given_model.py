@@ -24,6 +24,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.text import quoted
 from fedminmax.data.tables.given_predictions import (
     are_labels,
+    are_numbers,
     checked_predictions,
     from_labels,
     sorted_classes,
@@ -41,6 +42,7 @@ NUMBERS = {
     "tensor(int32)": np.int32,
     "tensor(bool)": np.bool_,
 }
+WHOLE = ("tensor(int64)", "tensor(int32)")
 PICKLE_MARK, ZIP_MARK = b"\x80", b"PK\x03\x04"
 SKOPS_CONTENT = "schema.json"
 ADVICE = "give an ONNX or skops file, a run folder, or predictions as a column with --predictions"
@@ -148,6 +150,27 @@ class OnnxModel:
             ) from error
         return self._read(results, schema.target, len(table.frame))
 
+    def assumption(self, target: Target) -> str | None:
+        """Return which classes the outputs are taken for, if the file does not tell."""
+        if target.is_quantity or self._tells(target):
+            return None
+        advice = "; --positive names the second" if len(target.classes) == 2 else ""
+        return (
+            f"{self.name} does not name its classes: its outputs are taken for "
+            f"{quoted(self._order(target))}, in this order{advice}."
+        )
+
+    def _tells(self, target: Target) -> bool:
+        """Return whether the file names its classes; whole numbers do if the target's are such."""
+        kinds = {own.type for own in self.session.get_outputs()}
+        named = self.classes or TEXT in kinds or any(kind.startswith("seq") for kind in kinds)
+        return bool(named) or (not kinds.isdisjoint(WHOLE) and are_numbers(target))
+
+    def _order(self, target: Target) -> tuple[str, ...]:
+        if self._tells(target) or len(target.classes) != 2:
+            return self.classes or sorted_classes(target)
+        return target.classes
+
     def _column(self, table: FileTable, schema: Schema, name: str, kind: str) -> NDArray[Any]:
         if kind == TEXT:
             texts = text_of(table.frame[name], schema.missing_values).fill_null("")
@@ -175,8 +198,7 @@ class OnnxModel:
                     f"{self.name} gave {len(values):,} predictions for {records:,} records; give a "
                     "model with one line of outputs for each record"
                 )
-            known = self.classes or sorted_classes(target)
-            return checked_predictions(values, known, target, self.name)
+            return checked_predictions(values, self._order(target), target, self.name)
         return from_labels(tables[0].reshape(records, -1)[:, 0], target, self.name)
 
 

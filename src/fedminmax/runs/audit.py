@@ -25,7 +25,7 @@ from fedminmax.data.tables.parse_columns import read_values
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
 from fedminmax.data.tables.propose import InitChoices, propose
 from fedminmax.data.tables.read_file import FileTable, read_table
-from fedminmax.exports.given_model import GivenModel
+from fedminmax.exports.given_model import GivenModel, OnnxModel
 from fedminmax.findings import records
 from fedminmax.findings.disclosure import WITHOUT_AGGREGATION, with_aggregation
 from fedminmax.findings.verdict import judge
@@ -148,6 +148,9 @@ def audit_files(
     results = audit_results(
         [(own.name, own.kind) for own in models], total, encoding, seconds, by_site
     )
+    assumed = [own.assumption(schema.target) for own in models if isinstance(own, OnnxModel)]
+    if notes := tuple(note for note in assumed if note is not None):
+        results = tuple(own.model_copy(update={"notes": own.notes + notes}) for own in results)
     return Audit(results, census, schema=schema)
 
 
@@ -275,7 +278,7 @@ def audit_results(
         if change is not None:
             own = own.model_copy(update={"change": change})
             own = own.model_copy(update={"verdict": judge(own)})
-        if number == 0 and (known := site_parity(by_site, encoding)):
+        if number == 0 and len(by_site) > 1 and (known := site_parity(by_site, encoding)):
             own = own.model_copy(update={"site_parity": known})
         results.insert(0, own)
     return tuple(results)

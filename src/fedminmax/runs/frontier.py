@@ -74,7 +74,7 @@ def write_frontier(
     results = [pairs[0][1], *(own for own, _ in pairs[1:])]
     (folder / MODELS_FOLDER).mkdir(parents=True, exist_ok=True)
     for number, own in enumerate(points):
-        save_model(_model_path(folder, number + 1), own.saved)
+        save_model(model_of_point(folder, number + 1), own.saved)
     file = FrontierFile(
         format=FORMAT,
         rounds=run.rounds[-1].round,
@@ -147,7 +147,8 @@ def _as_baseline(run: FinishedRun, rounds: int) -> FinishedRun:
     )
 
 
-def _model_path(folder: Path, number: int) -> Path:
+def model_of_point(folder: Path, number: int) -> Path:
+    """Return where a frontier's run folder has the model of a point, by its number from 1."""
     return folder / MODELS_FOLDER / f"point-{number}.safetensors"
 
 
@@ -186,7 +187,7 @@ def choose_point(folder: Path, number: int, out: Path | None = None) -> Path:
     target = out or folder / f"point-{number}"
     if target.exists() and any(target.iterdir()):
         raise InputError(f"{target} exists and is not empty; give another folder with --out")
-    results, saved = frontier.points[number - 1].results, load_model(_model_path(folder, number))
+    results, saved = frontier.points[number - 1].results, load_model(model_of_point(folder, number))
     config = read_config(folder / CONFIG_FILE)
     census = CensusFile.model_validate(from_json((folder / CENSUS_FILE).read_bytes()))
     card = CARDS[results.method.key]

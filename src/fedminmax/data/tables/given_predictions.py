@@ -82,6 +82,11 @@ def are_labels(values: Sequence[object], target: Target) -> bool:
     return {*map(_spelled, values)} <= {*map(_spelled, target.classes)}
 
 
+def are_numbers(target: Target) -> bool:
+    """Return whether the target's classes are numbers, or words for 0 and 1."""
+    return all(_spelled(own).lstrip("-").replace(".", "", 1).isdecimal() for own in target.classes)
+
+
 def from_labels(given: NDArray[Any], target: Target, name: str) -> NDArray[np.float64]:
     """Return probabilities 1 for predicted classes."""
     places = {_spelled(own): place for place, own in enumerate(target.classes)}
