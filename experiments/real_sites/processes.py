@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import psutil
+from numpy.typing import NDArray
 
 from experiments.table_models.ours import ADDITIVE, configuration
 from experiments.table_models.tables import Problem, acs
@@ -110,27 +111,33 @@ def _tree_of(process: psutil.Popen) -> list[psutil.Process]:
 def compared(together: Path, apart: Path) -> dict[str, Any]:
     """Return how far apart the parameters are, and what travelled."""
     differences = [
-        float((ours - theirs).detach().abs().max())
+        float((own - other).detach().abs().max())
         for place in (".", BASELINE_FOLDER)
-        for ours, theirs in zip(
+        for own, other in zip(
             load_model(together / place).model.parameters(),
             load_model(apart / place).model.parameters(),
             strict=True,
         )
     ]
-    risks = [
-        [json.loads(line)["risks"] for line in (run / ROUNDS_FILE).read_text("utf-8").splitlines()]
-        for run in (together, apart)
-    ]
+    ours, theirs = (_risks(run / ROUNDS_FILE) for run in (together, apart))
+    rounds = min(len(ours), len(theirs))
     results = json.loads((apart / "results.json").read_text(encoding="utf-8"))
     cost = results["cost"]
     return {
         "largest_difference_of_parameters": max(differences),
-        "largest_difference_of_training_risks": float(np.abs(np.subtract(*risks)).max()),
-        "rounds": len(risks[0]),
+        "largest_difference_of_training_risks": float(
+            np.nanmax(np.abs(ours[:rounds] - theirs[:rounds]))
+        ),
+        "rounds": len(theirs),
         "mb_from_each_site": round(cost["total_up"] / MB, 2),
         "mb_to_each_site": round(cost["total_down"] / MB, 2),
     }
+
+
+def _risks(path: Path) -> NDArray[np.float64]:
+    """Return the training risks by round and group."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return np.array([json.loads(line)["risks"] for line in lines], np.float64)
 
 
 if __name__ == "__main__":

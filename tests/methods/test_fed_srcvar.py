@@ -1,5 +1,6 @@
 """FedSRCVaR against closed forms, every subset of the records, and an independent solver."""
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from fedminmax import Simulation, train
 from fedminmax.core.errors import InputError
+from fedminmax.core.messages import RoundKey
 from fedminmax.losses import cross_entropy_loss, squared_error_loss
 from fedminmax.methods import FedSRCVaR
 from fedminmax.methods.fed_srcvar import FedSRCVaRState
@@ -145,6 +147,21 @@ def test_an_independent_solver_finds_nothing_better(share: float, keep_share: fl
     assert ours <= state.value <= ours + smoothed
     assert optimum - 1e-7 <= ours <= optimum + state.remaining * state.value + smoothed
     assert ours < objective(problem, problem.start, share, keep_share) - 0.01
+
+
+def test_what_is_left_is_not_understated_far_below_the_best_threshold() -> None:
+    """Twelve records of 100 have the loss 4, whatever the threshold: J is lowest at c = 4."""
+    federation = numbers_as_sites([0.0] * 88 + [2.0, -2.0] * 6)
+    method = FedSRCVaR(0.1, keep_share=0.9, smoothing=1e-3)
+    start = method.init(federation.initial_parameters, federation.census)
+    below = replace(start, candidate=torch.tensor([0.0, 0.0, 1.0]).double(), rounds=1)
+    total = federation.ask(method, method.order(below, RoundKey(0, 1)), [0, 1]).total
+    there = method.update(below, total)
+    mean = 0.12 * 4
+    assert there.value == pytest.approx(0.1 * (1 + 0.12 * (4 - 1) / 0.1) + 0.9 * mean, abs=1e-3)
+    optimum = 0.1 * 4 + 0.9 * mean
+    assert there.remaining is not None
+    assert there.value * (1 - there.remaining) <= optimum < there.value - 0.05
 
 
 def test_no_set_of_records_of_that_size_does_worse() -> None:

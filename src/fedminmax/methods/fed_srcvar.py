@@ -18,8 +18,9 @@ steps with a limited memory (Liu, Nocedal: On the limited memory BFGS method, Ma
 Programming 1989), of additive and linear models in the metric of the mean risk's second
 derivatives, which the first round brings. A candidate that does not lower J enough is followed by a
 shorter step (Armijo's rule). In a convex J with a ridge m > 0, no model is better than the best one
-by more than |dJ/dtheta|^2 / (2 m) + |dJ/dc| max(c, J / (1 - epsilon) - c), since the best c lies
-between 0 and J / (1 - epsilon) up to tau.
+by more than |dJ/dtheta|^2 / (2 m) + |dJ/dc| max(c, J / s - c) with s = 1 - epsilon + epsilon rho: a
+share rho of the records has at least the best c as loss, so that J is at least s times it; and the
+best c is not negative, both up to tau.
 
 | symbol  | name                       |
 |---------|----------------------------|
@@ -28,6 +29,7 @@ between 0 and J / (1 - epsilon) up to tau.
 | tau     | smoothing                  |
 | c       | the last entry of a point  |
 | m       | state.linear.ridge         |
+| s       | state.least_share          |
 """
 
 import math
@@ -71,7 +73,7 @@ STATISTICS = 2
 
 @dataclass(frozen=True, eq=False)
 class FedSRCVaRState:
-    """The candidate that is sent next, and what is known of the best point so far.
+    """The candidate that is sent next, and the best point so far.
 
     A point is the model and c in one vector, in float64; a linear model in its free coordinates.
     ``steps`` and ``turns`` [k, f + 1] are the last steps and changes of gradient. ``metric`` is the
@@ -94,6 +96,8 @@ class FedSRCVaRState:
     rounds: int
     counts: Tensor
     linear: LinearStructure | None
+    least_share: float
+    smoothing: float
 
     @property
     def weights(self) -> Tensor:
@@ -118,8 +122,8 @@ class FedSRCVaRState:
         linear = self.linear
         if linear is None or not linear.is_convex or not linear.ridge or math.isinf(self.value):
             return None
-        slope, threshold = self.gradient[:-1], float(self.best[-1])
-        reach = max(abs(threshold), abs(self.value - threshold), self.value)
+        slope, threshold, slack = self.gradient[:-1], float(self.best[-1]), self.smoothing
+        reach = max(threshold + slack, (self.value + slack) / self.least_share - threshold)
         fall = float(slope @ slope) / (2.0 * linear.ridge) + abs(float(self.gradient[-1])) * reach
         return min(fall / self.value, 1.0) if self.value > 0 else 0.0
 
@@ -193,6 +197,8 @@ class FedSRCVaR:
             rounds=0,
             counts=census.counts.sum(dim=0),
             linear=linear,
+            least_share=1.0 - self.keep_share + self.keep_share * self.share,
+            smoothing=self.smoothing,
         )
         return replace(state, parameters=_model_at(state, point))
 
@@ -282,7 +288,7 @@ class FedSRCVaR:
             step = _newton_like(moved, gradient, self.learning_rate) / most
             return _send(moved, state.candidate + step, length=0.0)
         if is_first:
-            mean = torch.tensor([float(total.group_loss.sum()) / rows], dtype=torch.float64)
+            mean = total.group_loss.sum().double().cpu()[None] / rows
             return _send(state, torch.cat([state.candidate[:-1], mean]), length=0.0)
         return self._judge(state, value, gradient)
 
@@ -365,11 +371,8 @@ def _remember(state: FedSRCVaRState, step: Tensor, turn: Tensor) -> FedSRCVaRSta
     """Keep a step and the change of the gradient along it, if J bends upwards there."""
     if float(step @ turn) <= MIN_CURVATURE * float(step.norm() * turn.norm()):
         return state
-    return replace(
-        state,
-        steps=torch.cat([state.steps, step[None]])[-MEMORY:],
-        turns=torch.cat([state.turns, turn[None]])[-MEMORY:],
-    )
+    steps, turns = torch.cat([state.steps, step[None]]), torch.cat([state.turns, turn[None]])
+    return replace(state, steps=steps[-MEMORY:], turns=turns[-MEMORY:])
 
 
 def _newton_like(state: FedSRCVaRState, gradient: Tensor, rate: float) -> Tensor:
