@@ -18,9 +18,9 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
-from fedminmax.methods.shared.players_state import LookAheadState
 from fedminmax.methods.shared.second_order_server import MIN_DAMPING
 from fedminmax.methods.shared.second_order_state import FIRST_DAMPING, SecondOrderState
+from fedminmax.methods.shared.servers import LookAheadState
 
 
 class Missing(Enum):

@@ -17,7 +17,7 @@ from fedminmax.core.additive.model import AdditiveModel, Block, codes_with_pairs
 from fedminmax.core.examples import Examples
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import cross_entropy_loss
-from fedminmax.methods.defaults import TOLERANCE
+from fedminmax.methods.card import TOLERANCE
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.training.additive_class import choose_class
 from fedminmax.training.simulation import Simulation

@@ -21,7 +21,7 @@ from experiments.table_models.tables import table
 from fedminmax.core.examples import Examples
 from fedminmax.core.losses import cross_entropy_loss
 from fedminmax.core.one_step import linear_group_sums
-from fedminmax.methods.defaults import TOLERANCE
+from fedminmax.methods.card import TOLERANCE
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.shared.look_ahead import DEFAULT_GAP
 from fedminmax.methods.shared.replies import RiskSums

@@ -13,7 +13,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from fedminmax.cli.main import main as fedminmax
-from fedminmax.data.demo_tables import adult_table, hospital_tables
+from fedminmax.data.adult import adult_table, hospital_tables
 
 DOCS = Path(__file__).parents[1] / "docs"
 # What one screen of a desk shows.

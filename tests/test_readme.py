@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scripts.benefit_picture import PICTURE, census_scores, picture
 
-from fedminmax.methods.defaults import TOLERANCE
+from fedminmax.methods.card import TOLERANCE
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

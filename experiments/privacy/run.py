@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from fedminmax.core.files import write_text
-from fedminmax.core.json_log import read_lines
+from fedminmax.core.files import read_lines, write_text
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import linear
 from fedminmax.core.privacy.mechanism import Privacy, default_clip

@@ -34,7 +34,7 @@ from experiments.table_models.near_minimax import (
 from experiments.table_models.tables import Problem, heart
 from fedminmax.core.examples import Examples
 from fedminmax.methods.look_ahead import FedAvgFast, FedMinMaxFast, Objective
-from fedminmax.methods.shared.players_state import own_risks_of
+from fedminmax.methods.shared.servers import own_risks_of
 from fedminmax.training.train import fit
 
 TABLES = ("adult", "heart", "star", "math_achieve", "acs")

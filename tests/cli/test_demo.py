@@ -10,7 +10,7 @@ import pytest
 from scripts.benefit_picture import demo_changes
 from sklearn.linear_model import LogisticRegression
 
-from fedminmax.data.demo_tables import HOSPITALS, hospital_tables
+from fedminmax.data.adult import HOSPITALS, hospital_tables
 from tests.cli.in_process import run_here
 from tests.test_readme import DEMO
 

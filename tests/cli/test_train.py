@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import StandardScaler
 
 import fedminmax
-from fedminmax.data.demo_tables import adult_table
+from fedminmax.data.adult import adult_table
 from fedminmax.findings.text import TOO_FEW
 from tests.cli.hospitals import (
     HOSPITALS,

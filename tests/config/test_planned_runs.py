@@ -14,9 +14,8 @@ from fedminmax.core.bounds import rounded_rate, safe_learning_rate
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.methods.card import Pace
+from fedminmax.methods.card import DEFAULT_ROUNDS, Pace
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.defaults import DEFAULT_ROUNDS
 from fedminmax.runs.plan import federate, plan_table_runs
 from tests.network.network_problem import write_tables
 

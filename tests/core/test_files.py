@@ -18,15 +18,16 @@ from typing import Any, Self
 import pytest
 
 from fedminmax.core.files import (
+    JsonLog,
     atomic_write,
     held,
+    read_lines,
     write_bytes,
     write_copy,
     write_json,
     write_json_once,
     write_text,
 )
-from fedminmax.core.json_log import JsonLog, read_lines
 from tests.complaints import complaint_of
 
 

@@ -30,10 +30,10 @@ from fedminmax.data.adult import (
     TRAIN,
     Adult,
     AdultFile,
+    adult_table,
     load_adult,
     packed_folder,
 )
-from fedminmax.data.demo_tables import adult_table
 from fedminmax.data.partition import Setting, partition_by_setting
 from tests.complaints import complaint_of
 from tests.data.test_partition import assert_every_row_once, count_table

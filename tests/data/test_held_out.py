@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose
-from fedminmax.data.strata import max_held_out, set_aside, split_strata
+from fedminmax.data.partition import max_held_out, set_aside, split_strata
 
 strata_of = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), max_size=80)
 

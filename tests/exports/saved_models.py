@@ -8,7 +8,6 @@ from torch import nn
 from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.core.additive.model import Pair
 from fedminmax.core.models import Mixture, linear_or_mlp
-from fedminmax.data.tables.effect_inputs import inputs_of
 from fedminmax.data.tables.encode import model_for_predictions
 from fedminmax.data.tables.encoding import (
     BinnedQuantity,
@@ -18,7 +17,7 @@ from fedminmax.data.tables.encoding import (
     Encoding,
     Scale,
 )
-from fedminmax.data.tables.plain_fit import plain_fit
+from fedminmax.data.tables.plain_fit import inputs_of, plain_fit
 from fedminmax.exports.saved_model import SavedModel
 
 FEATURES = (

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedminmax.core import stored
+from fedminmax.core import examples
 from fedminmax.data.tables import odd_rows, read_csv, read_file
 from tests.cli.command import Done, fedminmax
 
@@ -114,11 +114,11 @@ def test_a_hostile_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: 
     assert "Traceback" not in whole.stderr
     monkeypatch.setattr(read_csv, "PIECE_BYTES", 2**21 if case.startswith("10,") else 600)
     monkeypatch.setattr(read_file, "PIECE_VALUES", 100)
-    monkeypatch.setattr(stored, "PORTION", 50)
+    monkeypatch.setattr(examples, "PORTION", 50)
     monkeypatch.setattr(odd_rows, "PORTION", 50)
-    monkeypatch.setattr(stored, "MOST_IN_MEMORY", 1_000)
+    monkeypatch.setattr(examples, "MOST_IN_MEMORY", 1_000)
     # Thousands of small files are made and freed in less time in memory.
-    monkeypatch.setattr(stored, "_folder", lambda: str(Path("/", "dev", "shm")))
+    monkeypatch.setattr(examples, "_folder", lambda: str(Path("/", "dev", "shm")))
     parts = trained(tmp_path, "parts")
     assert parts.returncode == code
     assert said in " ".join((parts.stdout + parts.stderr).split())

@@ -12,7 +12,7 @@ from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.first_order_server import FirstOrderState
-from fedminmax.methods.shared.players_state import LookAheadState
+from fedminmax.methods.shared.servers import LookAheadState
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
 from tests.methods.look_ahead_problems import (

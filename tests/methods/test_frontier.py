@@ -20,7 +20,7 @@ from fedminmax.methods.shared.frontier_server import (
     FrontierPoint,
     FrontierState,
 )
-from fedminmax.methods.shared.players_state import boundary_of
+from fedminmax.methods.shared.servers import boundary_of
 from fedminmax.training.checkpoint import load_checkpoint, train_resumably
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.simulation import Simulation

@@ -16,8 +16,8 @@ from torch import nn
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.methods.look_ahead import FedAvgFast, FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
-from fedminmax.methods.shared.players_state import LookAheadState
 from fedminmax.methods.shared.second_order_state import SecondOrderState
+from fedminmax.methods.shared.servers import LookAheadState
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
 from tests.methods.look_ahead_problems import Rows, by_group, classes, network, worst_by_scipy

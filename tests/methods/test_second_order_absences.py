@@ -13,8 +13,8 @@ from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_
 from fedminmax.core.messages import RoundKey
 from fedminmax.methods.look_ahead import AFLFast, FedMinMaxFast
 from fedminmax.methods.shared.first_order_server import FirstOrderState
-from fedminmax.methods.shared.players_state import LookAheadState
-from fedminmax.methods.shared.trial import new_trial
+from fedminmax.methods.shared.second_order_state import new_trial
+from fedminmax.methods.shared.servers import LookAheadState
 from fedminmax.training.progress import run_round
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train

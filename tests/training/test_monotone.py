@@ -17,8 +17,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.losses import cross_entropy_loss, squared_error_loss
 from fedminmax.methods import AFLFast, FedAvg, FedAvgFast, FedMinMax, FedMinMaxFast
-from fedminmax.methods.shared.players_state import PlayersState
 from fedminmax.methods.shared.second_order_state import SecondOrderState
+from fedminmax.methods.shared.servers import PlayersState
 from fedminmax.training.additive_class import choose_class, class_structure
 from fedminmax.training.certify import certify
 from fedminmax.training.checkpoint import train_resumably

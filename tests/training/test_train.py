@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.errors import DivergedError, InputError
+from fedminmax.core.files import JsonLog
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.json_log import JsonLog
 from fedminmax.core.losses import Loss, brier_loss, squared_error_loss
 from fedminmax.core.messages import Reveals, RoundKey
 from fedminmax.core.models import Mixture

@@ -13,7 +13,7 @@ from torch import nn
 from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
-from fedminmax.data.strata import set_aside
+from fedminmax.data.partition import set_aside
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.testing import Case

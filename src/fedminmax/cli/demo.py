@@ -48,7 +48,7 @@ def add_to(commands: Commands) -> None:
 def demo(options: argparse.Namespace) -> None:
     """Write the tables, train on them, and print what came out and where the reports are."""
     from fedminmax.cli.terminal import wide_console
-    from fedminmax.data.demo_tables import adult_table, hospital_tables
+    from fedminmax.data.adult import adult_table, hospital_tables
 
     console = wide_console()
     reports = [

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
-from fedminmax.config.file_format import check_format
+from fedminmax.config.file_format import check_format, spellings
 from fedminmax.config.messages import toml_key
 from fedminmax.config.schema import Kind
 from fedminmax.config.sections import (
@@ -18,7 +18,6 @@ from fedminmax.config.sections import (
     FeatureSection,
     GroupsSection,
 )
-from fedminmax.config.spellings import spellings
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.noise import Unit

@@ -13,9 +13,8 @@ from typing import Any
 from fedminmax.config.sections import MethodSection
 from fedminmax.core.bounds import MAX_NETWORK_RATE
 from fedminmax.core.iterates import Iterate
-from fedminmax.methods.card import MethodCard, Pace
+from fedminmax.methods.card import DEFAULT_ROUNDS, MethodCard, Pace
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.defaults import DEFAULT_ROUNDS
 from fedminmax.methods.method import AnyMethod
 
 RATE = "learning_rate"

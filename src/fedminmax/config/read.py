@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedminmax.config.checks import check_covered, check_sections
 from fedminmax.config.file_format import FileFormat
-from fedminmax.config.messages import read_toml, validated
+from fedminmax.config.messages import read_toml, validated, with_settings
 from fedminmax.config.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.config.sections import (
     EMPTY_REPORT,
@@ -26,15 +26,14 @@ from fedminmax.config.sections import (
     ReportSection,
     resolved,
 )
-from fedminmax.config.settings import with_settings
 from fedminmax.core.certificate import check_provable
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.validation import checked_share
+from fedminmax.methods.card import default_patience
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.defaults import default_patience
 
 # The option of methods that know how far they are from the optimum.
 GAP = "optimality_gap"

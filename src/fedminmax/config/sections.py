@@ -20,8 +20,7 @@ from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.mechanism import NETWORK_CLIP, default_clip
 from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS, MAX_SHARE
-from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.defaults import (
+from fedminmax.methods.card import (
     ADDITIVE_RIDGE,
     DEFAULT_METHOD,
     DEFAULT_ROUNDS,
@@ -31,6 +30,7 @@ from fedminmax.methods.defaults import (
     default_ridge,
     default_trade,
 )
+from fedminmax.methods.catalogue import CARDS
 
 NO_BASELINE = "none"
 LINEAR_OF_TASK = {"classification": "logistic", "regression": "linear"}

@@ -18,13 +18,14 @@ from fedminmax.core.models import checked_widths
 from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule
 from fedminmax.core.text import is_finite
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS, checked_share
-from fedminmax.methods.card import Pace, pace_of
-from fedminmax.methods.defaults import (
+from fedminmax.methods.card import (
     DEFAULT_ROUNDS,
+    Pace,
     default_loss,
     default_patience,
     default_ridge,
     default_trade,
+    pace_of,
 )
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.look_ahead import FedMinMaxFast

@@ -33,7 +33,7 @@ from fedminmax.core.small_groups import included_groups, minimum_included
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.core.workspace import usable_device
 from fedminmax.data.frames import RowGroups, group_rows, number_values
-from fedminmax.data.strata import split_strata
+from fedminmax.data.partition import split_strata
 from fedminmax.estimators.coding import TableCodes
 from fedminmax.estimators.settings import (
     TrainingSettings,

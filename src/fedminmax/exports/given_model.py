@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fedminmax.config.file_format import BOOLEANS
 from fedminmax.config.schema import Kind, Schema, Target
-from fedminmax.config.spellings import BOOLEANS
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import quoted
 from fedminmax.data.tables.given_predictions import (

@@ -26,13 +26,12 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker, helper, numpy_helper
 from torch import Tensor, nn
 
+from fedminmax.config.file_format import spellings
 from fedminmax.config.schema import Kind, Schema
-from fedminmax.config.spellings import spellings
 from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.core.models import Mixture
-from fedminmax.data.tables.effect_inputs import SCALE
 from fedminmax.data.tables.encoding import (
     BinnedQuantity,
     CodedCategory,
@@ -41,6 +40,7 @@ from fedminmax.data.tables.encoding import (
     Encoding,
 )
 from fedminmax.data.tables.parse_columns import missing_codes
+from fedminmax.data.tables.plain_fit import SCALE
 from fedminmax.exports.saved_model import SavedModel
 
 ML_DOMAIN, ML_OPSET = "ai.onnx.ml", 3

@@ -17,8 +17,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fedminmax.core.errors import EXTRAS, InputError, install_command
-from fedminmax.core.files import is_held
-from fedminmax.core.json_log import JsonLog, LogSoFar
+from fedminmax.core.files import JsonLog, LogSoFar, is_held
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.data.tables.census import CensusFile
 from fedminmax.findings.records import PrivacyOfRun, Results

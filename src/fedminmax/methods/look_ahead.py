@@ -42,13 +42,13 @@ from fedminmax.methods.shared.excess_server import ExcessState, after_own_round,
 from fedminmax.methods.shared.expected_reply import ExpectedReply, OwnLoss, Sender
 from fedminmax.methods.shared.frontier_server import start_frontier
 from fedminmax.methods.shared.look_ahead import LookAhead
-from fedminmax.methods.shared.players_state import (
+from fedminmax.methods.shared.replies import RiskSums, shares_within_floor
+from fedminmax.methods.shared.servers import (
     LookAheadState,
     PlayersState,
     is_coded,
     server_of,
 )
-from fedminmax.methods.shared.replies import RiskSums, shares_within_floor
 
 FRONTIER = {
     "frontier": "ours: more models, in up to 15 more rounds",

@@ -20,10 +20,11 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
+
+    from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 
 
 class ServerState(Protocol):
@@ -190,11 +191,11 @@ class SiteData:
 class HasExpectations(Protocol):
     """What a method may declare about honest replies, so that the server refuses more lies.
 
-    Without it, a local method's replies are checked by default (``federation.wire.checks``): one
+    Without it, a local method's replies are checked by default (``shared.expected_reply``): one
     step as long as the model, on the scale n_k, with the losses of all rows and no statistics.
     """
 
-    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+    def expected(self, order: Order, sender: "Sender", reply: Sums) -> "ExpectedReply":
         """Return what an honest sender replies; losses and counts already match its census."""
         ...
 

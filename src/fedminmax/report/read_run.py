@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedminmax.config.messages import validated
 from fedminmax.config.sections import ReportSection
 from fedminmax.core.errors import InputError
-from fedminmax.core.json_log import read_lines
+from fedminmax.core.files import read_lines
 from fedminmax.data.tables.census import MAX_COUNT, CensusFile, first_error
 from fedminmax.exports.effects import ModelEffects, effects_of
 from fedminmax.exports.saved_model import MODEL_FILE, load_model

@@ -36,7 +36,7 @@ from fedminmax.methods.card import KEEP_SHARE_FOR_NETWORKS
 from fedminmax.methods.shared.excess_server import OwnRisks
 from fedminmax.methods.shared.frontier_server import FoundPoints
 from fedminmax.methods.shared.look_ahead import LookAhead
-from fedminmax.methods.shared.players_state import ProvedBoundary
+from fedminmax.methods.shared.servers import ProvedBoundary
 from fedminmax.metrics.sums import (
     ScoreSums,
     by_group,

@@ -33,7 +33,7 @@ from fedminmax.data.tables.sources import format_of_file, read_source
 from fedminmax.exports.effects import departures_of
 from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
 from fedminmax.findings.records import Measured, Results
-from fedminmax.methods.shared.players_state import (
+from fedminmax.methods.shared.servers import (
     ProvedBoundary,
     boundary_of,
     frontier_of,

@@ -13,8 +13,7 @@ from pydantic_core import from_json
 
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_copy, write_json, write_text
-from fedminmax.core.json_log import JsonLog
+from fedminmax.core.files import JsonLog, write_copy, write_json, write_text
 from fedminmax.data.tables.census import FORMAT, CensusFile, first_error
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, load_model, save_model
 from fedminmax.findings.card import render_card

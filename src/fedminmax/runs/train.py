@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedminmax import __version__
+from fedminmax.config.messages import with_settings
 from fedminmax.config.read import Overrides, TableConfig, read_config
-from fedminmax.config.settings import with_settings
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_json, write_text
-from fedminmax.core.json_log import JsonLog
+from fedminmax.core.files import JsonLog, write_json, write_text
 from fedminmax.data.tables.census import FORMAT, census_of
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out

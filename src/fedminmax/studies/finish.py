@@ -17,8 +17,8 @@ import torch
 from pydantic import TypeAdapter
 
 from fedminmax.core.convergence import judge_convergence
+from fedminmax.core.files import JsonLog
 from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
-from fedminmax.core.json_log import JsonLog
 from fedminmax.methods.card import Pace, goal_of, pace_of
 from fedminmax.methods.method import JudgingState, SelectingState
 from fedminmax.methods.qfedavg import QFedAvgState

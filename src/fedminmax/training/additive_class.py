@@ -333,9 +333,8 @@ def _rounded(value: float) -> float:
 def encoding_of_class(encoding: "Encoding", chosen: AdditiveClass, *, network: bool) -> "Encoding":
     """Return the encoding with the chosen smoothing and pairs, and what the plain fit shows."""
     # Estimators have no tables.
-    from fedminmax.data.tables.effect_inputs import inputs_of
     from fedminmax.data.tables.encoding import with_smoothing
-    from fedminmax.data.tables.plain_fit import plain_fit
+    from fedminmax.data.tables.plain_fit import inputs_of, plain_fit
 
     values = [block.smoothing for block in chosen.blocks]
     smoothed = with_smoothing(encoding, values, chosen.pairs)

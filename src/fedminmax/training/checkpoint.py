@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import atomic_write
-from fedminmax.core.json_log import JsonLog
+from fedminmax.core.files import JsonLog, atomic_write
 from fedminmax.methods.method import AnyMethod, StateT, is_done
 from fedminmax.training.progress import Progress, initial_progress
 from fedminmax.training.protocol import Federation, RunIdentity, check_same_run

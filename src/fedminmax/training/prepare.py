@@ -29,7 +29,7 @@ from fedminmax.core.text import counted
 from fedminmax.core.validation import checked_share
 from fedminmax.core.workspace import Workspace
 from fedminmax.data.frames import NUMBERS, Frame, frame_columns, is_frame, rows_of_frames
-from fedminmax.data.strata import set_aside
+from fedminmax.data.partition import set_aside
 from fedminmax.methods.shared.checks import check_whole
 from fedminmax.training.protocol import value_marks
 

@@ -31,8 +31,8 @@ from fedminmax.methods.method import (
     rate_of,
 )
 from fedminmax.methods.shared.checks import check_share, check_whole, checked_method
-from fedminmax.methods.shared.players_state import server_of
 from fedminmax.methods.shared.second_order_state import SecondOrderState
+from fedminmax.methods.shared.servers import server_of
 from fedminmax.training.protocol import Federation, RunIdentity, identity_of
 from fedminmax.training.simulation import Simulation
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedminmax.core.certificate import Certificate, certificate_from_json
-from fedminmax.core.json_log import JsonLog, with_tuples
+from fedminmax.core.files import JsonLog, with_tuples
 from fedminmax.methods.card import Weights, card_of
 from fedminmax.methods.method import AnyMethod, StateT
 from fedminmax.training.train import Round

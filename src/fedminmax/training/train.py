@@ -21,7 +21,7 @@ from fedminmax.core.validation import LossSums, ValidationRisk
 from fedminmax.methods.card import judge_of
 from fedminmax.methods.method import AnyMethod, JudgingState, PreparingState, StateT, is_done
 from fedminmax.methods.shared.checks import check_whole, checked_method
-from fedminmax.methods.shared.players_state import own_risks_of
+from fedminmax.methods.shared.servers import own_risks_of
 from fedminmax.training.progress import (
     Progress,
     answer_of,

@@ -10,8 +10,8 @@ import torch
 from fedminmax.core.additive.effects import centred_effects
 from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.effect_inputs import inputs_of
 from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
+from fedminmax.data.tables.plain_fit import inputs_of
 from fedminmax.exports.saved_model import SavedModel
 from tests.exports.saved_models import ROWS, saved_additive_model, saved_network_on_effects
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedminmax.core import stored
+from fedminmax.core import examples
 from fedminmax.data.tables import odd_rows, read_csv, read_file
 from fedminmax.data.tables.encoding_json import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables
@@ -29,9 +29,9 @@ def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are read, worked on and kept in very small parts."""
     monkeypatch.setattr(read_csv, "PIECE_BYTES", 700)
     monkeypatch.setattr(read_file, "PIECE_VALUES", 150)
-    monkeypatch.setattr(stored, "PORTION", 37)
+    monkeypatch.setattr(examples, "PORTION", 37)
     monkeypatch.setattr(odd_rows, "PORTION", 37)
-    monkeypatch.setattr(stored, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(examples, "MOST_IN_MEMORY", 100)
 
 
 def frame(seed: int) -> pl.DataFrame:
@@ -189,7 +189,7 @@ def test_ranks_found_in_portions_are_those_of_the_sorted_column(
     column = np.array([*values, *range(25)])
     whole = (*outlier_rows(column), codes_for_missing(column))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "PORTION", size)
+        patch.setattr(examples, "PORTION", size)
         patch.setattr(odd_rows, "PORTION", size)
         parts = (*outlier_rows(column), codes_for_missing(column))
     assert whole[0].tolist() == parts[0].tolist()
@@ -206,17 +206,17 @@ def open_files() -> int:
 
 def test_columns_on_disk_keep_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process may often have 1,024 open files, but more columns."""
-    monkeypatch.setattr(stored, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(examples, "MOST_IN_MEMORY", 100)
     # So many files are made and freed in less time in memory.
-    monkeypatch.setattr(stored, "_folder", lambda: str(Path("/", "dev", "shm")))
+    monkeypatch.setattr(examples, "_folder", lambda: str(Path("/", "dev", "shm")))
     before = open_files()
-    kept = [stored.new_array((20,), "f8") for _ in range(3_000)]
+    kept = [examples.new_array((20,), "f8") for _ in range(3_000)]
     assert open_files() < before + 50
     assert all(own.shape == (20,) and own.dtype == np.float64 for own in kept)
 
 
 def test_columns_that_are_gathered_keep_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(examples, "MOST_IN_MEMORY", 100)
     before, columns = open_files(), 100
 
     def pieces() -> Iterator[dict[int, NDArray[np.int64]]]:
@@ -224,11 +224,11 @@ def test_columns_that_are_gathered_keep_no_file_open(monkeypatch: pytest.MonkeyP
             assert open_files() < before + 50
             yield {name: np.arange(10) + 10 * piece + name for name in range(columns)}
 
-    found = stored.gathered(pieces())
+    found = examples.gathered(pieces())
     assert open_files() < before + 50
     assert all((found[name] == np.arange(50) + name).all() for name in range(columns))
 
 
 def test_a_full_disk_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "MOST_IN_MEMORY", 10)
-    assert "has no room for" in complaint_of(lambda: stored.new_array((2**50,), "f8"))
+    monkeypatch.setattr(examples, "MOST_IN_MEMORY", 10)
+    assert "has no room for" in complaint_of(lambda: examples.new_array((2**50,), "f8"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.core.randomness import Purpose
-from fedminmax.data.strata import number_of_name, split_persons
+from fedminmax.data.partition import number_of_name, split_persons
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.site.policy import read_own_rows

@@ -11,8 +11,7 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import held, write_text
-from fedminmax.core.json_log import read_lines
+from fedminmax.core.files import held, read_lines, write_text
 from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.mechanism import Privacy, Releases, epsilon_of
 

@@ -16,9 +16,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedminmax.config.file_format import spellings, variants
 from fedminmax.config.messages import toml_key
 from fedminmax.config.schema import Schema
-from fedminmax.config.spellings import spellings, variants
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
 

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fedminmax.config.file_format import NUMBER
 from fedminmax.config.messages import toml_key, toml_string
 from fedminmax.config.schema import Kind, Schema
-from fedminmax.config.spellings import NUMBER
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import listed, quoted
 from fedminmax.data.tables.groups import MERGED_VALUE, OTHER_VALUE

@@ -14,14 +14,14 @@ from fedminmax.core.small_groups import MINIMUM_GROUP
 from fedminmax.core.text import counted
 from fedminmax.data.tables.infer import Rare
 from fedminmax.data.tables.propose import Proposal
-from fedminmax.methods.card import Pace
-from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.defaults import (
+from fedminmax.methods.card import (
     DEFAULT_METHOD,
     DEFAULT_ROUNDS,
+    Pace,
     default_baseline,
     default_loss,
 )
+from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.shared.look_ahead import DEFAULT_GAP
 
 LINE_LENGTH = 100

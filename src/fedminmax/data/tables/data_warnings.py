@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedminmax.config.schema import Feature, Kind, Schema
-from fedminmax.core.stored import new_array, portions
+from fedminmax.core.examples import new_array, portions
 from fedminmax.core.text import counted, first_few
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.odd_rows import MINIMUM_ROWS

@@ -12,11 +12,9 @@ from torch import Tensor, nn
 
 from fedminmax.core.additive.model import AdditiveModel, Block, codes_with_pairs
 from fedminmax.core.errors import InputError
-from fedminmax.core.examples import Examples
+from fedminmax.core.examples import Examples, counted_each, new_tensor, portions, taken
 from fedminmax.core.models import linear_or_mlp
-from fedminmax.core.stored import counted_each, new_tensor, portions, taken
 from fedminmax.core.text import counted, first_few, quoted
-from fedminmax.data.tables.effect_inputs import network_rows
 from fedminmax.data.tables.encoding import (
     CodedCategory,
     CodedFeature,
@@ -26,6 +24,7 @@ from fedminmax.data.tables.encoding import (
 )
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
+from fedminmax.data.tables.plain_fit import network_rows
 
 MAX_DEVIATIONS = 10.0
 

@@ -9,7 +9,7 @@ For additive models every feature becomes one code: the bin of a quantity (``dat
 the number of a category; a missing value has a code of its own where training has such values, and
 rare categories share the last code with unseen ones. Pairs of features have codes, too. How
 strongly a model smooths the effects of codes is part of the encoding (``core.additive``). Networks
-have the effects of these codes as inputs (``data.tables.effect_inputs``).
+have the effects of these codes as inputs (``data.tables.plain_fit``).
 
 A trained model's folder has the encoding as JSON.
 """
@@ -25,9 +25,8 @@ from fedminmax.config.schema import Schema
 from fedminmax.config.sections import Direction
 from fedminmax.core.additive.model import DIRECTIONS, Block, Pair, positions_of
 from fedminmax.core.bounds import RowLengths
-from fedminmax.data.tables.effect_inputs import Inputs, input_names, longest_row
 from fedminmax.data.tables.groups import GroupKey, group_name, merged_key
-from fedminmax.data.tables.plain_fit import PlainFit
+from fedminmax.data.tables.plain_fit import Inputs, PlainFit, input_names, longest_row
 
 # Records of four kinds are told apart by their fields.
 STRICT = ConfigDict(extra="forbid")

@@ -11,7 +11,6 @@ from fedminmax.config.schema import Kind
 from fedminmax.core.additive.model import Pair
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.bins import MAX_BINS, MAX_CODES
-from fedminmax.data.tables.effect_inputs import are_inputs
 from fedminmax.data.tables.encoding import (
     BinnedQuantity,
     CodedCategory,
@@ -21,6 +20,7 @@ from fedminmax.data.tables.encoding import (
     Encoding,
 )
 from fedminmax.data.tables.groups import merged_key
+from fedminmax.data.tables.plain_fit import are_inputs
 
 MAX_CELLS = 1_000
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedminmax.config.file_format import BOOLEANS
 from fedminmax.config.schema import Target
-from fedminmax.config.spellings import BOOLEANS
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import quoted
 

@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedminmax.config.file_format import spellings, variants
 from fedminmax.config.messages import toml_key
 from fedminmax.config.schema import Kind, MissingGroup, Protected, Schema
-from fedminmax.config.spellings import spellings, variants
 from fedminmax.core.errors import InputError
+from fedminmax.core.examples import counted_each
 from fedminmax.core.small_groups import MERGED_NAME
-from fedminmax.core.stored import counted_each
 from fedminmax.core.text import counted
 from fedminmax.data.tables.parse_columns import Column, parse_numbers, read_values
 from fedminmax.data.tables.read_file import FileTable

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from fedminmax.config.file_format import PLAIN
+from fedminmax.config.file_format import PLAIN, by_value
 from fedminmax.config.schema import PROPOSED_MISSING_VALUES, Feature, Kind, Protected, Target
-from fedminmax.config.spellings import by_value
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted, first_few
 from fedminmax.data.tables import notation

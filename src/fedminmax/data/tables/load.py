@@ -15,10 +15,9 @@ from torch import Tensor
 from fedminmax.config.read import TableConfig
 from fedminmax.config.schema import Schema
 from fedminmax.core.errors import InputError
-from fedminmax.core.examples import Examples
+from fedminmax.core.examples import Examples, counted_each
 from fedminmax.core.randomness import Purpose
 from fedminmax.core.small_groups import MERGED_NAME, largest_standard_error, small_group_notes
-from fedminmax.core.stored import counted_each
 from fedminmax.core.text import counted, first_few, quoted
 from fedminmax.data.tables import agreed_values, data_warnings
 from fedminmax.data.tables.agree import agree_on_encoding, bins_in_memory

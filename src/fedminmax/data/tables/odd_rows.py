@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedminmax.config.messages import toml_key
-from fedminmax.core.stored import PORTION, portions
+from fedminmax.core.examples import PORTION, portions
 from fedminmax.core.text import counted, first_few, quoted
 
 MAX_FILES = 3

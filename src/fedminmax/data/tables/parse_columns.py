@@ -12,10 +12,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedminmax.config.file_format import PLAIN, FileFormat, days_as
+from fedminmax.config.file_format import (
+    PLAIN,
+    FileFormat,
+    by_value,
+    days_as,
+    spellings,
+    spellings_of,
+    variants,
+)
 from fedminmax.config.messages import toml_key
 from fedminmax.config.schema import Feature, Kind, Schema
-from fedminmax.config.spellings import by_value, spellings, spellings_of, variants
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.notation import (
     fitting_date_formats,

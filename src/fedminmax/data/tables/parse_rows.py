@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from fedminmax.config.schema import Feature, Kind, Schema, Target
 from fedminmax.core.errors import InputError
-from fedminmax.core.stored import gathered, portions, taken
+from fedminmax.core.examples import gathered, portions, taken
 from fedminmax.core.text import quoted
-from fedminmax.data.strata import number_of_name
+from fedminmax.data.partition import number_of_name
 from fedminmax.data.tables import parse_columns
 from fedminmax.data.tables.groups import LEFT_OUT, GroupKey, parse_groups
 from fedminmax.data.tables.odd_rows import Oddity, OddRows, together

@@ -11,9 +11,17 @@ from pathlib import Path
 
 import polars as pl
 
-from fedminmax.config.file_format import NO_CHANGES, PLAIN, FileFormat, FormatChanges, check_format
+from fedminmax.config.file_format import (
+    BOOLEANS,
+    NO_CHANGES,
+    PLAIN,
+    FileFormat,
+    FormatChanges,
+    check_format,
+    spellings,
+    variants,
+)
 from fedminmax.config.schema import PROPOSED_MISSING_VALUES, Kind, Protected, Target
-from fedminmax.config.spellings import BOOLEANS, spellings, variants
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import MAX_NAMES, counted, first_few, quoted
 from fedminmax.data.tables import infer, read_file

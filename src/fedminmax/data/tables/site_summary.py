@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedminmax.config.schema import Kind, Schema
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.exact_sums import NO_ROWS, ExactSums, exact_sums
-from fedminmax.core.stored import counted_each, portions
+from fedminmax.core.examples import counted_each, portions
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
 from fedminmax.data.tables.groups import GroupKey
 from fedminmax.data.tables.parse_rows import ParsedRows

@@ -18,7 +18,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.randomness import Purpose
 from fedminmax.core.text import counted, quoted
-from fedminmax.data.strata import (
+from fedminmax.data.partition import (
     Positions,
     number_of_name,
     row_numbers,

@@ -13,8 +13,9 @@ A limit h on harm (``max_harm``) needs the plain model, too: no group's risk may
 p_a + h. Once the game's value is known, so is the limit c that the tolerance allows, and both
 limits together are one of each group, c_a = min(c, p_a + h). With offsets max_b c_b - c_a they are
 one limit again, of the highest risk: so what is written for a tolerance finds the lowest mean
-within them (``near_minimax``), and its bound. If that game's value is proved to be above the limit,
-no model keeps to both. Then both are raised by the least that lets one do so: the nearest pair.
+within them (``second_order_step``), and its bound. If that game's value is proved to be above the
+limit, no model keeps to both. Then both are raised by the least that lets one do so: the nearest
+pair.
 
 | symbol | name              |
 |--------|-------------------|
@@ -35,7 +36,6 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Sums
 from fedminmax.methods.shared.frontier_server import PLAIN, FrontierState, after_frontier_round
-from fedminmax.methods.shared.near_minimax import NEAR, mean_from_game, with_allowed
 from fedminmax.methods.shared.own_models import (
     MODELS,
     OwnModels,
@@ -53,7 +53,12 @@ from fedminmax.methods.shared.second_order_server import (
     within_limit,
 )
 from fedminmax.methods.shared.second_order_state import Offsets, SecondOrderState
-from fedminmax.methods.shared.second_order_step import quadratics
+from fedminmax.methods.shared.second_order_step import (
+    NEAR,
+    mean_from_game,
+    quadratics,
+    with_allowed,
+)
 
 # The plain model is found when this share of its risk is left to gain, or after so many rounds.
 # Groups' risks at it are about the root of that away from their own.

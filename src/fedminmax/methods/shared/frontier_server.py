@@ -10,7 +10,7 @@ vector maximization, 1968), and a proved lower bound L_k on F_k is a half-plane
 
 outside of which no model of this kind lies. The server walks from k = 1 to k = 0, each point from
 the model of the one before, whose sums serve the next objective as well. With a tolerance, the last
-point to be found is the lowest mean within it (``near_minimax``), which is that of the k that fits.
+point to be found is the lowest mean within it (``second_order_step``): that of the k that fits.
 
 | symbol | name                     |
 |--------|--------------------------|

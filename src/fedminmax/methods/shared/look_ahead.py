@@ -35,21 +35,22 @@ from fedminmax.methods.shared.expected_reply import (
     curvature_limits,
     layout_of,
 )
-from fedminmax.methods.shared.network_state import WANTS_LINEAR, NetworkState
+from fedminmax.methods.shared.first_order_server import WANTS_LINEAR, NetworkState
 from fedminmax.methods.shared.own_models import (
     asks_for_own_models,
     expected_own_sums,
     own_sums,
 )
-from fedminmax.methods.shared.players_state import (
+from fedminmax.methods.shared.replies import NO_WEIGHTS, RiskSums, sum_by_group
+from fedminmax.methods.shared.second_order_state import SecondOrderState, second_order_fits
+from fedminmax.methods.shared.servers import (
     LookAheadState,
+    after_round,
     frontier_of,
     is_coded,
     server_of,
+    start_server,
 )
-from fedminmax.methods.shared.replies import NO_WEIGHTS, RiskSums, sum_by_group
-from fedminmax.methods.shared.second_order_state import SecondOrderState, second_order_fits
-from fedminmax.methods.shared.start_server import after_round, start_server
 
 # When to stop: the possible relative improvement of the worst risk.
 DEFAULT_GAP = 1e-4

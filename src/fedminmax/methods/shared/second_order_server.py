@@ -48,29 +48,28 @@ from fedminmax.core.certificate import (
     tangents_at,
 )
 from fedminmax.core.solvers.max_of_quadratics import centre_of
-from fedminmax.methods.shared.near_minimax import (
-    NEAR,
-    begun,
-    merit,
-    with_allowed,
-    with_mean_bound,
-    worst_risk,
-)
 from fedminmax.methods.shared.replies import MAX_REPEATS, RiskSums
 from fedminmax.methods.shared.second_order_state import (
     FIRST_DAMPING,
     NOTHING_LEFT,
     Offsets,
     SecondOrderState,
+    Trial,
+    new_trial,
 )
 from fedminmax.methods.shared.second_order_step import (
     DAMPING_FACTOR,
     MAX_DAMPING,
+    NEAR,
+    begun,
+    merit,
     mixed,
     quadratics,
     step_ahead,
+    with_allowed,
+    with_mean_bound,
+    worst_risk,
 )
-from fedminmax.methods.shared.trial import Trial, new_trial
 
 # A step is good if the worst risk falls by half of the predicted decrease, and fails below a tenth.
 GOOD_SHARE, MIN_SHARE = 0.5, 0.1

@@ -41,9 +41,8 @@ from fedminmax.core.privacy.mechanism import Mechanism
 from fedminmax.core.task import Task
 from fedminmax.data.tables.agree import Grids
 from fedminmax.data.tables.encoding import Encoding
-from fedminmax.methods.expectations import expected_reply
 from fedminmax.methods.method import AnyMethod
-from fedminmax.methods.shared.expected_reply import Sender
+from fedminmax.methods.shared.expected_reply import Sender, expected_reply
 from fedminmax.methods.shared.look_ahead import LookAhead
 from fedminmax.metrics.code_sums import code_shape
 from fedminmax.metrics.sums import curves_length, metric_names

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fedminmax.core.json_log import JsonLog
+from fedminmax.core.files import JsonLog
 from fedminmax.methods.method import StateT
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.network.wire.site_rules import SiteRules

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.json_log import JsonLog
+from fedminmax.core.files import JsonLog
 from fedminmax.network.secure.fixed_point import FailedSitesError, Layout
 from fedminmax.network.secure.layouts import Layouts
 from fedminmax.network.secure.masks import digest

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import DivergedError, InputError
+from fedminmax.core.files import JsonLog
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.json_log import JsonLog
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.method import lets_sites_keep
 from fedminmax.methods.shared.excess_server import OwnRisks
 from fedminmax.methods.shared.frontier_server import FoundPoints
-from fedminmax.methods.shared.players_state import (
+from fedminmax.methods.shared.servers import (
     ProvedBoundary,
     boundary_of,
     frontier_of,

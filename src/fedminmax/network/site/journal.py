@@ -35,8 +35,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import held
-from fedminmax.core.json_log import JsonLog
+from fedminmax.core.files import JsonLog, held
 from fedminmax.core.text import counted
 from fedminmax.network.secure.messages import Total
 from fedminmax.network.site.policy import Limits

@@ -21,13 +21,15 @@ from fedminmax.core.bounds import LOSS_ROUNDING, RowLengths, RowLimits
 from fedminmax.core.messages import Order, Sums
 from fedminmax.core.text import counted
 from fedminmax.core.validation import LossSums
-from fedminmax.methods.expectations import ReportedGradient, expected_reply, reported_gradients
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     OwnLoss,
     ReportedCurvature,
+    ReportedGradient,
     Sender,
+    expected_reply,
+    reported_gradients,
 )
 from fedminmax.network.wire.codec import RefusedError, check_finite
 

@@ -28,7 +28,7 @@ from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.task import Task
 from fedminmax.core.text import counted
 from fedminmax.core.validation import MAX_SHARE
-from fedminmax.data.strata import max_held_out
+from fedminmax.data.partition import max_held_out
 from fedminmax.data.tables.encode import initial_model
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of

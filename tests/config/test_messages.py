@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedminmax.config.settings import with_settings
+from fedminmax.config.messages import with_settings
 from fedminmax.core.errors import InputError
 from tests.cli.hospitals import results_of, write_config, write_hospitals
 from tests.cli.in_process import complaint_here, run_here
