@@ -33,7 +33,10 @@ HEADERS = (
 def synthetic_methods(settings: PaperSettings) -> dict[str, StudyMethod]:
     """Return the methods of the table by their names on the command line."""
     mild = QFedAvg(
-        0.2, settings.learning_rate, epochs=settings.epochs, batch_size=settings.batch_size
+        0.2,
+        learning_rate=settings.learning_rate,
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
     )
     return methods_of_paper(settings, {"q-fedavg-0.2": mild, "q-fedavg-5": replace(mild, q=5.0)})
 

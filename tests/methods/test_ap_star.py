@@ -58,7 +58,14 @@ def ap_star_by_hand(
 )
 def test_it_is_the_papers_loop(alpha: float, k: int, k_min: int, patience: int) -> None:
     """The last case runs out of patience, and then nothing changes any more."""
-    method = APStar(0.5, 2, alpha=alpha, divisor=k, divisor_cap=k_min, fit_patience=patience)
+    method = APStar(
+        learning_rate=0.5,
+        fit_rounds=2,
+        alpha=alpha,
+        divisor=k,
+        divisor_cap=k_min,
+        fit_patience=patience,
+    )
     hand = ap_star_by_hand(
         fits=25, eta=0.5, steps=2, alpha=alpha, k=k, k_min=k_min, patience=patience
     )
@@ -76,7 +83,7 @@ def test_it_is_the_papers_loop(alpha: float, k: int, k_min: int, patience: int) 
 
 
 def test_after_patience_the_state_stays_and_risks_are_still_told() -> None:
-    method = APStar(0.5, 2, alpha=0.9, fit_patience=2)
+    method = APStar(learning_rate=0.5, fit_rounds=2, alpha=0.9, fit_patience=2)
     rounds = list(train(PROBLEM.federation(), method, rounds=75))
     over = [done for done in rounds if method.is_over(done.progress.state)]
     assert len(over) > 5
@@ -86,7 +93,7 @@ def test_after_patience_the_state_stays_and_risks_are_still_told() -> None:
 
 
 def test_the_exact_minimax_and_a_best_worst_risk_that_never_rises() -> None:
-    method = APStar(4.0, 5)
+    method = APStar(learning_rate=4.0, fit_rounds=5)
     rounds = list(train(sides.federation(), method, rounds=15 * 6))
     worst = [done.progress.state.best_worst_risk for done in rounds]
     assert all(later <= earlier for earlier, later in pairwise(worst))
@@ -107,7 +114,7 @@ def test_before_the_first_fit_the_answer_is_the_initial_model() -> None:
 def test_a_fit_seen_by_some_groups_alone_is_never_the_best() -> None:
     """Site 1 alone has group 1: without it, the worst risk of all groups is not known."""
     problem = softmax_problem([[6, 0], [0, 6]], seed=3)
-    method = APStar(0.5, 1)
+    method = APStar(learning_rate=0.5, fit_rounds=1)
     for done in train(problem.federation(), method, rounds=20, participation=0.5):
         state = done.progress.state
         assert state.fits.done == done.number // 2

@@ -31,6 +31,7 @@ def method_classes() -> set[type]:
         if isinstance(value, type)
         and is_dataclass(value)
         and "reveals" in {field.name for field in fields(value)}
+        and not value.__module__.startswith("fedminmax.methods.shared.")
     }
 
 

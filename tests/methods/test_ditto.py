@@ -32,7 +32,7 @@ PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3], [2, 2, 2]], seed=1)
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_the_server_sees_fedavg_to_the_last_bit(pull: float, batch_size: int | None) -> None:
     """Whatever the pull: neither the model nor any field of the replies knows personal models."""
-    ditto = Ditto(pull, 0.3, personal_rate=0.1, epochs=3, batch_size=batch_size)
+    ditto = Ditto(pull, learning_rate=0.3, personal_rate=0.1, epochs=3, batch_size=batch_size)
     fedavg = FedAvg(0.3, epochs=3, batch_size=batch_size)
     both = zip(
         train(PROBLEM.federation(), ditto, rounds=6, seed=3, participation=0.75),
@@ -53,7 +53,7 @@ def test_personal_training_does_not_disturb_a_model_that_draws_random_numbers() 
     model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 3)).double()
     one, other = (
         list(train(Simulation(model, brier_loss, PROBLEM.sites), method, rounds=3))
-        for method in (Ditto(1.0, 0.3, epochs=2), FedAvg(0.3, epochs=2))
+        for method in (Ditto(1.0, learning_rate=0.3, epochs=2), FedAvg(0.3, epochs=2))
     )
     assert torch.equal(one[-1].parameters(), other[-1].parameters())
 
@@ -61,7 +61,7 @@ def test_personal_training_does_not_disturb_a_model_that_draws_random_numbers() 
 @pytest.mark.parametrize(("pull", "rate"), [(0.0, None), (0.0, 0.1), (0.7, None), (2.0, 0.2)])
 def test_personal_models_by_hand(pull: float, rate: float | None) -> None:
     """Full batches in numpy; without a pull each is local training on its own rows alone."""
-    method = Ditto(pull, 0.3, personal_rate=rate, epochs=3, batch_size=None)
+    method = Ditto(pull, learning_rate=0.3, personal_rate=rate, epochs=3, batch_size=None)
     thetas = fedavg_by_hand(PROBLEM, rounds=5, eta=0.3, epochs=3)
     personal = [PROBLEM.start] * 4
     for done in train(PROBLEM.federation(), method, rounds=5):
@@ -92,7 +92,7 @@ def _personal_steps(
 def test_both_models_take_the_same_batches() -> None:
     """A single site without a pull: its personal model is the model for all."""
     problem = softmax_problem([[6, 5]], seed=2)
-    method = Ditto(0.0, 0.3, epochs=3, batch_size=2)
+    method = Ditto(0.0, learning_rate=0.3, epochs=3, batch_size=2)
     for done in train(problem.federation(), method, rounds=4):
         torch.testing.assert_close(done.progress.kept[0], done.parameters(), rtol=0, atol=1e-12)
     first = next(train(problem.federation(), method, rounds=1, seed=1))
@@ -110,7 +110,7 @@ def test_a_personal_model_ends_at_its_regularised_optimum(pull: float) -> None:
     model = nn.Linear(2, 1, bias=False, dtype=torch.float64)
     nn.init.constant_(model.weight, 0.5)
     federation = Simulation(model, squared_error_loss, sites)
-    method = Ditto(pull, 0.2, epochs=50, batch_size=None)
+    method = Ditto(pull, learning_rate=0.2, epochs=50, batch_size=None)
     start = initial_progress(federation, method)
     order, kept = method.order(start.state, RoundKey(0, 1)), start.kept
     for _ in range(8):
@@ -140,7 +140,7 @@ def test_with_the_model_for_all_converged_too(pull: float) -> None:
     """H = 1: theta is the mean of all rows, v_k = (c_k + lambda theta) / (1 + lambda)."""
     sites = [points([[[0.0]], [[1.0]]]), points([[[5.0]], [[6.0]]]), points([[[2.0]] * 4])]
     federation = quadratic_federation([9.0], sites)
-    method = Ditto(pull, 0.2, epochs=1, batch_size=None)
+    method = Ditto(pull, learning_rate=0.2, epochs=1, batch_size=None)
     done = list(train(federation, method, rounds=130))[-1]
     theta, centres = 20.0 / 8.0, np.array([0.5, 5.5, 2.0])
     np.testing.assert_allclose(to_numpy(done.parameters()), [theta], atol=1e-11)
@@ -149,7 +149,7 @@ def test_with_the_model_for_all_converged_too(pull: float) -> None:
 
 
 def test_a_site_that_does_not_take_part_keeps_its_model() -> None:
-    federation, method = PROBLEM.federation(), Ditto(1.0, 0.3, epochs=2, batch_size=2)
+    federation, method = PROBLEM.federation(), Ditto(1.0, learning_rate=0.3, epochs=2, batch_size=2)
     kept = initial_progress(federation, method).kept
     assert torch.equal(kept, torch.from_numpy(PROBLEM.start).repeat(4, 1))
     for done in train(federation, method, rounds=8, participation=0.5):
@@ -163,7 +163,7 @@ def test_the_pull_on_a_cnn_is_taken_weight_by_weight() -> None:
     """Against autograd on the plain model: its convolutions are stored in another order."""
     sites = [image_rows(7, seed=0), image_rows(5, seed=1)]
     federation = Simulation(small_cnn(), brier_loss, sites)
-    method = Ditto(2.0, 0.3, personal_rate=0.1, epochs=3, batch_size=None)
+    method = Ditto(2.0, learning_rate=0.3, personal_rate=0.1, epochs=3, batch_size=None)
     theta = start_vector(small_cnn())
     personal = [theta, theta]
     for done in train(federation, method, rounds=3):

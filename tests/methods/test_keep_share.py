@@ -40,8 +40,8 @@ GROUP_METHODS = [
     GroupDRFA(0.5, 0.2, keep_share=KEPT, steps=1, batch_size=None),
     GroupSCAFFPD(0.5, 0.2, keep_share=KEPT, epochs=1, batch_size=None),
     MinimaxFair(0.5, 10.0, keep_share=KEPT, fit_rounds=10),
-    OracleMinimax(1, 0.5, keep_share=KEPT, fit_rounds=10),
-    APStar(0.5, 20, keep_share=KEPT),
+    OracleMinimax(1, learning_rate=0.5, keep_share=KEPT, fit_rounds=10),
+    APStar(learning_rate=0.5, fit_rounds=20, keep_share=KEPT),
 ]
 
 

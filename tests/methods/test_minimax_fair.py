@@ -112,7 +112,7 @@ def test_relaxed_it_is_the_papers_loop(*, warm: bool) -> None:
         warm=warm,
     )
     method = RelaxedMinimaxFair(
-        gamma, 0.5, adversary_rate=3.0, fit_rounds=4, discard=5, warm_start=warm
+        gamma, learning_rate=0.5, adversary_rate=3.0, fit_rounds=4, discard=5, warm_start=warm
     )
     rounds = list(train(RELAXED_PROBLEM.federation(), method, rounds=12 * 5))
     np.testing.assert_allclose(to_numpy(rounds[-1].members), models[5:], rtol=0, atol=1e-10)
@@ -130,7 +130,9 @@ def test_the_constraint_binds_at_the_analytic_optimum(
 ) -> None:
     """r_0 = .45 + .13 m^2 = gamma gives m, and weights in proportion 1 - m to m give nu."""
     m = ((gamma - MINIMAX_RISKS.worst) / 0.13) ** 0.5
-    method = RelaxedMinimaxFair(gamma, 4.0, adversary_rate=60.0, fit_rounds=4, discard=40)
+    method = RelaxedMinimaxFair(
+        gamma, learning_rate=4.0, adversary_rate=60.0, fit_rounds=4, discard=40
+    )
     done = sides.after(method, 60)
     assert len(done.members) == 20
     assert sides.mixture_risks(done.members) == pytest.approx(expected, abs=1e-4)
@@ -140,7 +142,8 @@ def test_the_constraint_binds_at_the_analytic_optimum(
 @pytest.mark.parametrize("gamma", [0.4826, 0.6])
 def test_a_loose_gamma_is_plain_risk_minimisation(gamma: float) -> None:
     done = sides.after(
-        RelaxedMinimaxFair(gamma, 4.0, adversary_rate=60.0, fit_rounds=8, discard=4), 8
+        RelaxedMinimaxFair(gamma, learning_rate=4.0, adversary_rate=60.0, fit_rounds=8, discard=4),
+        8,
     )
     assert done.progress.state.multipliers.tolist() == [0.0, 0.0]
     expected = [MEAN_RISKS.group_0, MEAN_RISKS.group_1]
@@ -151,7 +154,7 @@ def test_a_loose_gamma_is_plain_risk_minimisation(gamma: float) -> None:
 @pytest.mark.parametrize("gamma", [0.3, 0.44])
 def test_a_gamma_that_no_model_reaches_is_told(gamma: float, *, warm: bool) -> None:
     method = RelaxedMinimaxFair(
-        gamma, 4.0, adversary_rate=60.0, fit_rounds=8, fit_patience=5, warm_start=warm
+        gamma, learning_rate=4.0, adversary_rate=60.0, fit_rounds=8, fit_patience=5, warm_start=warm
     )
     with pytest.raises(DivergedError) as caught:
         sides.after(method, 60)
@@ -164,7 +167,7 @@ def test_a_gamma_that_no_model_reaches_is_told(gamma: float, *, warm: bool) -> N
 def test_a_gamma_that_a_model_just_reaches_is_not_refused() -> None:
     """At the minimax value itself the multipliers grow without end, but no bound is broken."""
     method = RelaxedMinimaxFair(
-        MINIMAX_RISKS.worst, 4.0, adversary_rate=60.0, fit_rounds=4, fit_patience=2
+        MINIMAX_RISKS.worst, learning_rate=4.0, adversary_rate=60.0, fit_rounds=4, fit_patience=2
     )
     state = sides.after(method, 60).progress.state
     assert state.stalled_fits == 0
@@ -173,14 +176,16 @@ def test_a_gamma_that_a_model_just_reaches_is_not_refused() -> None:
 
 def test_slow_fits_are_not_taken_for_an_unreachable_gamma() -> None:
     """The first fits are far above gamma, but each step still gains: .47 can be reached."""
-    method = RelaxedMinimaxFair(0.47, 0.004, adversary_rate=1.0, fit_rounds=2, fit_patience=3)
+    method = RelaxedMinimaxFair(
+        0.47, learning_rate=0.004, adversary_rate=1.0, fit_rounds=2, fit_patience=3
+    )
     for done in train(sides.federation(), method, rounds=60):
         assert min(done.risks.tolist()) > 0.47
         assert done.progress.state.stalled_fits == 0
 
 
 def test_before_the_first_fit_that_is_kept_the_answer_is_the_present_model() -> None:
-    method = RelaxedMinimaxFair(0.5, 0.5, fit_rounds=1, discard=2)
+    method = RelaxedMinimaxFair(0.5, learning_rate=0.5, fit_rounds=1, discard=2)
     for done in train(RELAXED_PROBLEM.federation(), method, rounds=10):
         kept = max(0, done.number // 2 - 2)
         assert len(done.progress.state.members) == kept
@@ -191,7 +196,7 @@ def test_before_the_first_fit_that_is_kept_the_answer_is_the_present_model() -> 
 
 def test_a_group_not_seen_keeps_its_multiplier() -> None:
     problem = softmax_problem([[6, 0], [0, 6]], seed=3)
-    method = RelaxedMinimaxFair(0.1, 0.3, fit_rounds=1, fit_patience=1)
+    method = RelaxedMinimaxFair(0.1, learning_rate=0.3, fit_rounds=1, fit_patience=1)
     before = [0.0, 0.0]
     changes = 0
     for done in train(problem.federation(), method, rounds=20, participation=0.5):

@@ -51,7 +51,11 @@ def test_it_is_the_papers_loop_on_cumulative_risks() -> None:
         steps=4,
     )
     rounds = list(
-        train(PROBLEM.federation(), OracleMinimax(fits, 0.5, fit_rounds=4), rounds=fits * 5)
+        train(
+            PROBLEM.federation(),
+            OracleMinimax(fits, learning_rate=0.5, fit_rounds=4),
+            rounds=fits * 5,
+        )
     )
     np.testing.assert_allclose(to_numpy(rounds[-1].members), models, rtol=0, atol=1e-10)
     for done in rounds:
@@ -83,7 +87,9 @@ def test_the_bound_of_the_paper_in_closed_form(fits: int) -> None:
 
 def test_the_library_follows_the_closed_form() -> None:
     fits = 40
-    risks = sides.mixture_risks(sides.after(OracleMinimax(fits, 4.0, fit_rounds=6), fits).members)
+    risks = sides.mixture_risks(
+        sides.after(OracleMinimax(fits, learning_rate=4.0, fit_rounds=6), fits).members
+    )
     assert max(risks) == pytest.approx(exact_worst_risk(fits), abs=2e-4)
     assert max(risks) > MINIMAX_RISKS.worst + 0.01
 
@@ -95,7 +101,7 @@ def test_the_mixture_approaches_the_exact_minimax() -> None:
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         return 40.0 * brier_loss(outputs, targets)
 
-    members = sides.after(OracleMinimax(60, 0.1, fit_rounds=5), 60, loss=loss).members
+    members = sides.after(OracleMinimax(60, learning_rate=0.1, fit_rounds=5), 60, loss=loss).members
     assert max(sides.mixture_risks(members)) == pytest.approx(MINIMAX_RISKS.worst, abs=0.003)
 
 
@@ -105,10 +111,10 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 
 METHODS: list[OneStepMethod[Any]] = [
-    APStar(2.0, 3),
+    APStar(learning_rate=2.0, fit_rounds=3),
     MinimaxFair(2.0, 4.0, fit_rounds=3),
-    RelaxedMinimaxFair(0.46, 2.0, adversary_rate=30.0, fit_rounds=3),
-    OracleMinimax(10, 2.0, fit_rounds=3),
+    RelaxedMinimaxFair(0.46, learning_rate=2.0, adversary_rate=30.0, fit_rounds=3),
+    OracleMinimax(10, learning_rate=2.0, fit_rounds=3),
 ]
 every_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 
@@ -150,10 +156,12 @@ def test_the_first_fit_is_gradient_descent_and_its_evaluation_takes_no_step(
 @pytest.mark.parametrize(
     "method",
     [
-        APStar(2.0, 3, warm_start=False),
+        APStar(learning_rate=2.0, fit_rounds=3, warm_start=False),
         MinimaxFair(2.0, 4.0, fit_rounds=3, warm_start=False),
-        RelaxedMinimaxFair(0.46, 2.0, adversary_rate=30.0, fit_rounds=3, warm_start=False),
-        OracleMinimax(10, 2.0, fit_rounds=3, warm_start=False),
+        RelaxedMinimaxFair(
+            0.46, learning_rate=2.0, adversary_rate=30.0, fit_rounds=3, warm_start=False
+        ),
+        OracleMinimax(10, learning_rate=2.0, fit_rounds=3, warm_start=False),
     ],
     ids=lambda method: method.name,
 )

@@ -45,7 +45,7 @@ METHODS: list[tuple[AnyMethod[Any], int]] = [
     (MinimaxFair(0.5, 3.0, fit_rounds=5), 240),
     (OracleMinimax(50, learning_rate=0.5, fit_rounds=5), 300),
     (APStar(learning_rate=0.5, fit_rounds=5), 150),
-    (RelaxedMinimaxFair(0.13, 0.5, fit_rounds=5, discard=50), 600),
+    (RelaxedMinimaxFair(0.13, learning_rate=0.5, fit_rounds=5, discard=50), 600),
 ]
 
 

@@ -119,7 +119,7 @@ def iterates(method: AnyMethod[Any], rounds: int) -> torch.Tensor:
         DRFA(0.3, 0.5, steps=1, batch_size=None),
         TERM(5.0, 0.0, learning_rate=0.3, epochs=1, batch_size=None),
         FairFed(learning_rate=0.3, epochs=1, batch_size=None),
-        QFedAvg(0.0, 0.3, epochs=1, batch_size=None),
+        QFedAvg(0.0, learning_rate=0.3, epochs=1, batch_size=None),
     ],
     ids=lambda method: method.name,
 )
@@ -130,7 +130,7 @@ def test_the_trajectory_is_fedavgs(method: AnyMethod[Any]) -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        QFedAvg(5.0, 0.3, epochs=1, batch_size=None),
+        QFedAvg(5.0, learning_rate=0.3, epochs=1, batch_size=None),
         FedMGDA(1.0, learning_rate=0.3, epochs=1, batch_size=None),
     ],
     ids=lambda method: method.name,

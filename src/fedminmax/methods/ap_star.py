@@ -26,27 +26,16 @@ counts k times the mean risk plus (1 - k) r_a.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
+from fedminmax.core.messages import Census, Sums, descend
 from fedminmax.methods.card import AUTHORS, FITS, KEEP, SAFE_RATE, MethodCard, Over, Pace, Weights
-from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_share, check_whole
-from fedminmax.methods.shared.fits import (
-    Fits,
-    after_fit,
-    after_step,
-    check_fits,
-    initial_fits,
-    is_evaluation,
-    next_start,
-    order_step,
-)
-from fedminmax.methods.shared.replies import uniform_weights, weigh_by_group
+from fedminmax.methods.shared.fits import Fits, WeightedFits, initial_fits
+from fedminmax.methods.shared.replies import uniform_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,24 +66,19 @@ class APStarState:
     | {"alpha": AUTHORS, "divisor": AUTHORS, "divisor_cap": AUTHORS, "fit_patience": AUTHORS},
 )
 @dataclass(frozen=True)
-class APStar:
+class APStar(WeightedFits):
     """Search for the group weights whose fit has the lowest worst risk."""
 
-    learning_rate: float | None = None
-    fit_rounds: int = 20
     _: KW_ONLY
     alpha: float = 0.5
     divisor: int = 1
     divisor_cap: int = 20
     fit_patience: int = 20
-    warm_start: bool = True
     keep_share: float = 0.0
     name: str = "APStar"
-    output: Iterate = Iterate.LAST
-    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_fits(self.name, self.learning_rate, self.fit_rounds, self.keep_share)
+        self.check_fits(self.name, self.keep_share)
         check_share(self.name, alpha=self.alpha)
         check_whole(
             self.name,
@@ -120,21 +104,13 @@ class APStar:
         """Return whether patience has run out: the state no longer changes."""
         return state.failures >= self.fit_patience
 
-    def order(self, state: APStarState, key: RoundKey) -> Order:
-        """Broadcast the model of the current fit and its weights."""
-        return order_step(key, state.parameters, state.weights, state.fits)
-
-    def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
-        """Weigh every row by its group."""
-        return weigh_by_group(order, sites, counts)
-
     def update(self, state: APStarState, total: Sums) -> APStarState:
         """Continue the fit, or end it: evaluate the fitted model, then update the weights."""
         if self.is_over(state):
             return state
-        if not is_evaluation(state.fits, self.fit_rounds):
+        if not self.is_evaluation(state):
             return replace(
-                state, parameters=descend(state.parameters, total), fits=after_step(state.fits)
+                state, parameters=descend(state.parameters, total), fits=state.fits.after_step()
             )
         included = state.fits.included
         mean = float(total.group_loss.sum() / total.group_count.sum())
@@ -145,7 +121,7 @@ class APStar:
         behind = (risks >= judged.best_worst_risk) & included
         return replace(
             judged,
-            parameters=next_start(state.parameters, state.fits, warm=self.warm_start),
+            parameters=self.next_start(state),
             weights=move_towards(
                 behind,
                 seen,
@@ -154,7 +130,7 @@ class APStar:
                 divisor=judged.divisor,
                 kept=state.fits.kept,
             ),
-            fits=after_fit(state.fits),
+            fits=state.fits.after_fit(),
         )
 
     def _judge(self, state: APStarState, risks: Tensor) -> APStarState:

@@ -23,21 +23,21 @@ predictions is sum_k (n_{a,k} / n_a) r_{a,k}(v_k), where r_{a,k}(v_k) is the mea
 site k's rows of group a: again a quotient of sums over sites.
 """
 
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_with_extra_gradient
-from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
+from fedminmax.core.messages import Census, Order, RoundKey, Sums, descend
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
-from fedminmax.methods.fedavg import FedAvg, FedAvgState
+from fedminmax.methods.fedavg import FedAvgState
 from fedminmax.methods.method import SiteData
-from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
-from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
-from fedminmax.methods.shared.replies import local_stream
+from fedminmax.methods.shared.checks import check_not_negative, check_positive
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
+from fedminmax.methods.shared.local_training import LocalTraining
+from fedminmax.methods.shared.replies import NO_WEIGHTS, local_stream
 
 
 @MethodCard(
@@ -52,7 +52,7 @@ from fedminmax.methods.shared.replies import local_stream
     | {"pull": "the authors' FashionMNIST run", "personal_rate": "ours: the learning rate"},
 )
 @dataclass(frozen=True)
-class Ditto:
+class Ditto(LocalTraining):
     """FedAvg with personal models; ``pull=0`` trains them on the site's rows alone.
 
     ``personal_rate`` None means the learning rate. If its product with ``pull`` is too large,
@@ -60,34 +60,23 @@ class Ditto:
     """
 
     pull: float = 1.0
-    learning_rate: float = 0.1
     _: KW_ONLY
     personal_rate: float | None = None
-    epochs: int = 15
-    batch_size: int | None = 100
     name: str = "Ditto"
-    output: Iterate = Iterate.LAST
-    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
         check_not_negative(self.name, pull=self.pull)
-        check_positive(self.name, learning_rate=self.learning_rate)
         if self.personal_rate is not None:
             check_positive(self.name, personal_rate=self.personal_rate)
-        check_plan(self.name, self.epochs, self.batch_size)
+        self.check_training(self.name)
 
-    @property
-    def fedavg(self) -> FedAvg:
-        """The method that trains the common model."""
-        return FedAvg(self.learning_rate, self.epochs, batch_size=self.batch_size, name=self.name)
-
-    def init(self, parameters: Tensor, census: Census) -> FedAvgState:
-        """As in FedAvg."""
-        return self.fedavg.init(parameters, census)
+    def init(self, parameters: Tensor, census: Census) -> FedAvgState:  # noqa: ARG002
+        """Start from the initial model, as FedAvg does."""
+        return FedAvgState(parameters)
 
     def order(self, state: FedAvgState, key: RoundKey) -> Order:
-        """As in FedAvg."""
-        return self.fedavg.order(state, key)
+        """Broadcast the common model alone."""
+        return Order(key, state.parameters, NO_WEIGHTS)
 
     def start_keeping(self, parameters: Tensor, groups: int) -> Tensor:  # noqa: ARG002
         """v_k^0 = theta^0."""
@@ -97,7 +86,7 @@ class Ditto:
         self, order: Order, site: SiteData, workspace: Workspace
     ) -> tuple[Sums, Tensor]:
         """Reply as in FedAvg; keep the personal model after as many steps on the same batches."""
-        reply = self.fedavg.local(order, site, workspace)
+        reply = self.local(order, site, workspace)
         workspace.load(site.kept)
         rate = self.learning_rate if self.personal_rate is None else self.personal_rate
         centre = workspace.in_storage_order(order.parameters)
@@ -114,9 +103,9 @@ class Ditto:
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """As in FedAvg, with twice the work."""
-        common = self.fedavg.expected(order, sender, reply)
+        common = expect_local_epochs(order, sender, reply, self.plan)
         return replace(common, evaluations=2 * common.evaluations)
 
     def update(self, state: FedAvgState, total: Sums) -> FedAvgState:
         """As in FedAvg."""
-        return self.fedavg.update(state, total)
+        return FedAvgState(descend(state.parameters, total))

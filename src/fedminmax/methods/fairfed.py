@@ -28,8 +28,6 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedminmax.core.iterates import Iterate
-from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend, zero_sums
 from fedminmax.core.parity import (
     LABELS,
@@ -46,7 +44,7 @@ from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, OURS, RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import SiteData
-from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.checks import check_not_negative
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
@@ -54,7 +52,8 @@ from fedminmax.methods.shared.expected_reply import (
     limits_by_cell,
     with_numbers,
 )
-from fedminmax.methods.shared.replies import displacement, local_stream, sums_before_training
+from fedminmax.methods.shared.local_training import LocalTraining
+from fedminmax.methods.shared.replies import sums_before_training
 
 EVALUATE, TRAIN = 0, 1
 
@@ -81,7 +80,7 @@ class FairFedState:
     requests=2,
 )
 @dataclass(frozen=True)
-class FairFed:
+class FairFed(LocalTraining):
     """Average the sites' models with weights that follow their disparity.
 
     ``beta=0`` equals FedAvg.
@@ -90,16 +89,11 @@ class FairFed:
     beta: float = 1.0
     parity: Parity = Parity.DEMOGRAPHIC
     _: KW_ONLY
-    learning_rate: float = 0.1
-    epochs: int = 15
-    batch_size: int | None = 100
-    output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
 
     def __post_init__(self) -> None:
         check_not_negative("FairFed", beta=self.beta)
-        check_positive("FairFed", learning_rate=self.learning_rate)
-        check_plan("FairFed", self.epochs, self.batch_size)
+        self.check_training("FairFed")
 
     @property
     def name(self) -> str:
@@ -126,17 +120,9 @@ class FairFed:
         if order.phase == EVALUATE:
             return self._evaluate(order, site, workspace)
         workspace.load(order.parameters)
-        plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
-        # Evaluation draws nothing, so training uses the draws of a first request, as in FedAvg.
-        stream = local_stream(replace(order, phase=EVALUATE), site)
-        trained = train_locally(workspace, site.examples, plan, stream)
-        weight = float(order.weights[site.number])
-        return replace(
-            zero_sums(0, site.groups, 0),
-            step=displacement(order, trained).mul_(weight),
-            scale=weight,
-            gradient_evaluations=len(site.examples) * self.epochs,
-        )
+        trained = self.train(order, site, workspace)
+        before, weight = zero_sums(0, site.groups, 0), float(order.weights[site.number])
+        return self.with_step(before, order, site, trained, weight)
 
     def _evaluate(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Return the sums by cell and this site's F_k, or Acc_k if F_k is undefined."""
@@ -160,13 +146,8 @@ class FairFed:
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Sums within their cells and the number derived from them, or training."""
         if order.phase == TRAIN:
-            training = expect_local_epochs(
-                order,
-                sender,
-                reply,
-                LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
-                weight=float(order.weights[sender.number]),
-            )
+            weight = float(order.weights[sender.number])
+            training = expect_local_epochs(order, sender, reply, self.plan, weight=weight)
             return replace(training, rows=0)
         cells = LABELS * len(sender.counts)
         lower, upper = limits_by_cell(reply, sender)

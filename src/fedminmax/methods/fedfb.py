@@ -31,14 +31,12 @@ around parity, so alpha_t = alpha / sqrt(t), as in the authors' experiments.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.iterates import Iterate
-from fedminmax.core.local_epochs import LocalEpochs, train_locally
-from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
+from fedminmax.core.messages import Census, Order, RoundKey, Sums, descend
 from fedminmax.core.one_step import losses_of
 from fedminmax.core.parity import (
     LABELS,
@@ -56,14 +54,15 @@ from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, OURS, RATE, MethodCard, Over, Pace, Weights
 from fedminmax.methods.method import SiteData
-from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.checks import check_not_negative
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
     expect_local_epochs,
     limits_by_cell,
 )
-from fedminmax.methods.shared.replies import local_stream, sums_before_training, with_average_step
+from fedminmax.methods.shared.local_training import LocalTraining
+from fedminmax.methods.shared.replies import sums_before_training
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,23 +88,18 @@ class FedFBState:
     sources=RATE | LOCAL | {"adversary_rate": OURS, "parity": OURS},
 )
 @dataclass(frozen=True)
-class FedFB:
+class FedFB(LocalTraining):
     """FairBatch's weights around local epochs; ``adversary_rate=0`` equals FedAvg."""
 
     learning_rate: float = 0.1
     adversary_rate: float = 0.1
     _: KW_ONLY
     parity: Parity = Parity.DEMOGRAPHIC
-    epochs: int = 15
-    batch_size: int | None = 100
     name: str = "FedFB"
-    output: Iterate = Iterate.LAST
-    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_positive(self.name, learning_rate=self.learning_rate)
         check_not_negative(self.name, adversary_rate=self.adversary_rate)
-        check_plan(self.name, self.epochs, self.batch_size)
+        self.check_training(self.name)
 
     def init(self, parameters: Tensor, census: Census) -> FedFBState:
         """Start from the plain loss: lambda_{y,a} = n_a / n for both labels."""
@@ -128,15 +122,9 @@ class FedFB:
                 count_by_cell(examples, site.groups).to(torch.float64),
             ]
         )
-        trained = train_locally(
-            workspace,
-            examples,
-            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
-            local_stream(order, site),
-            row_weights=order.weights.to(order.parameters)[cells_of(examples, site.groups)],
-        )
-        rows = len(examples)
-        sums = with_average_step(before, order, trained, rows, rows * self.epochs)
+        row_weights = order.weights.to(order.parameters)[cells_of(examples, site.groups)]
+        trained = self.train(order, site, workspace, row_weights)
+        sums = self.with_step(before, order, site, trained)
         return replace(sums, statistics=reported.flatten())
 
     def _values_to_sum(self, site: SiteData, workspace: Workspace) -> Tensor:
@@ -154,14 +142,8 @@ class FedFB:
             # A cell's loss sum is at most that of its group.
             losses = (sender.limits.max_loss * cells).minimum(reply.group_loss.clamp(min=0.0))
             upper = torch.stack([torch.where(cells > 0, losses, 0.0), counts]).flatten()
-        common = expect_local_epochs(
-            order,
-            sender,
-            reply,
-            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
-            weight=float(sender.rows),
-            row_weight=float(order.weights.view(LABELS, -1)[:, present].max()),
-        )
+        largest = float(order.weights.view(LABELS, -1)[:, present].max())
+        common = expect_local_epochs(order, sender, reply, self.plan, row_weight=largest)
         return replace(common, lower=lower, upper=upper)
 
     def update(self, state: FedFBState, total: Sums) -> FedFBState:

@@ -24,14 +24,13 @@ A missing group keeps its last known m_a. Large penalties need small steps, beca
 not change while a site trains.
 """
 
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.iterates import Iterate
-from fedminmax.core.local_epochs import LocalEpochs, train_locally, train_on_scores
-from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
+from fedminmax.core.local_epochs import train_on_scores
+from fedminmax.core.messages import Census, Order, RoundKey, Sums, descend
 from fedminmax.core.parity import (
     LABELS,
     Parity,
@@ -45,18 +44,18 @@ from fedminmax.core.parity import (
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, OURS, RATE, MethodCard, Over, Pace
 from fedminmax.methods.method import SiteData
-from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.checks import check_not_negative
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
     expect_local_epochs,
     limits_by_cell,
 )
+from fedminmax.methods.shared.local_training import LocalTraining
 from fedminmax.methods.shared.replies import (
     NO_WEIGHTS,
     local_stream,
     sums_before_training,
-    with_average_step,
 )
 
 
@@ -85,22 +84,15 @@ class FedGFTState:
     sources=RATE | LOCAL | {"penalty": OURS, "parity": OURS},
 )
 @dataclass(frozen=True)
-class FedGFT:
+class FedGFT(LocalTraining):
     """Minimise the risk plus ``penalty`` times the squared disparity; 0 equals FedAvg."""
 
     penalty: float = 1.0
     parity: Parity = Parity.DEMOGRAPHIC
-    _: KW_ONLY
-    learning_rate: float = 0.1
-    epochs: int = 15
-    batch_size: int | None = 100
-    output: Iterate = Iterate.LAST
-    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
         check_not_negative("FedGFT", penalty=self.penalty)
-        check_positive("FedGFT", learning_rate=self.learning_rate)
-        check_plan("FedGFT", self.epochs, self.batch_size)
+        self.check_training("FedGFT")
 
     @property
     def name(self) -> str:
@@ -138,30 +130,22 @@ class FedGFT:
                 count_by_cell(examples, site.groups).to(torch.float64),
             ]
         )
-        rows = len(examples)
-        trained = self._train(order, site, workspace)
-        reply = with_average_step(before, order, trained, rows, rows * self.epochs)
+        reply = self.with_step(before, order, site, self._train(order, site, workspace))
         return replace(reply, statistics=sums.flatten())
 
     def _train(self, order: Order, site: SiteData, workspace: Workspace) -> Tensor:
-        plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
-        stream = local_stream(order, site)
         if not bool(order.weights.any()):
-            return train_locally(workspace, site.examples, plan, stream)
+            return self.train(order, site, workspace)
         slopes = order.weights.to(order.parameters)[cells_of(site.examples, site.groups)]
-        return train_on_scores(workspace, site.examples, plan, stream, slopes)
+        return train_on_scores(
+            workspace, site.examples, self.plan, local_stream(order, site), slopes
+        )
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """n_k times the displacement by epochs on loss and scores; sums within their cells."""
         lower, upper = limits_by_cell(reply, sender)
-        common = expect_local_epochs(
-            order,
-            sender,
-            reply,
-            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
-            weight=float(sender.rows),
-            slope_of_scores=float(order.weights.abs().max()),
-        )
+        slope = float(order.weights.abs().max())
+        common = expect_local_epochs(order, sender, reply, self.plan, slope_of_scores=slope)
         return replace(common, lower=lower, upper=upper)
 
     def update(self, state: FedGFTState, total: Sums) -> FedGFTState:

@@ -29,21 +29,16 @@ from dataclasses import KW_ONLY, dataclass, field
 import torch
 from torch import Tensor
 
-from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.solvers.simplex import min_norm_weights
-from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import AUTHORS, LOCAL, RATE, MethodCard, Over, Pace
-from fedminmax.methods.fedavg import FedAvg
-from fedminmax.methods.method import SiteData
 from fedminmax.methods.qfedavg import SiteWeighting
 from fedminmax.methods.shared.checks import (
     check_not_negative,
-    check_plan,
     check_positive,
     check_share,
 )
-from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.shared.local_training import LocalTraining
 from fedminmax.methods.shared.replies import NO_WEIGHTS
 
 
@@ -77,8 +72,8 @@ class FedMGDAState:
     },
 )
 @dataclass(frozen=True)
-class FedMGDA:
-    """Local epochs, then a step along the shortest mixture of the unit updates.
+class FedMGDA(LocalTraining):
+    """Local epochs as in FedAvg, then a step along the shortest mixture of the unit updates.
 
     >>> FedMGDA(server_decay=1.5)
     Traceback (most recent call last):
@@ -90,17 +85,13 @@ class FedMGDA:
     _: KW_ONLY
     server_decay: float = 0.99
     weighting: SiteWeighting = SiteWeighting.ROWS
-    learning_rate: float = 0.1
-    epochs: int = 15
-    batch_size: int | None = 100
     name: str = "FedMGDA+"
-    output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.OWN_VECTOR, init=False)
 
     def __post_init__(self) -> None:
         check_not_negative(self.name, max_weight_shift=self.max_weight_shift)
-        check_positive(self.name, server_rate=self.server_rate, learning_rate=self.learning_rate)
-        check_plan(self.name, self.epochs, self.batch_size)
+        check_positive(self.name, server_rate=self.server_rate)
+        self.check_training(self.name)
         check_share(self.name, server_decay=self.server_decay)
 
     def init(self, parameters: Tensor, census: Census) -> FedMGDAState:  # noqa: ARG002
@@ -110,18 +101,6 @@ class FedMGDA:
     def order(self, state: FedMGDAState, key: RoundKey) -> Order:
         """Broadcast the model alone."""
         return Order(key, state.parameters, NO_WEIGHTS)
-
-    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
-        """Train as in FedAvg; only the direction of the update matters."""
-        return self._fedavg.local(order, site, workspace)
-
-    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
-        """As in FedAvg."""
-        return self._fedavg.expected(order, sender, reply)
-
-    @property
-    def _fedavg(self) -> FedAvg:
-        return FedAvg(self.learning_rate, self.epochs, batch_size=self.batch_size)
 
     def update_from_each(self, state: FedMGDAState, replies: Sequence[Sums]) -> FedMGDAState:
         """Step along the shortest mixture; shorten the next step."""

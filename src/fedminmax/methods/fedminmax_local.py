@@ -6,13 +6,12 @@ received. One epoch with one full batch is Algorithm 1; more steps may have a di
 because each site drifts towards its own optimum.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.local_epochs import LocalEpochs, train_locally
-from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
+from fedminmax.core.messages import Census, Order, RoundKey, Sums
 from fedminmax.core.noise import Unit
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, MethodCard, Over, Pace, Weights
@@ -21,11 +20,10 @@ from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import (
     check_keep_share,
     check_not_negative,
-    check_plan,
-    check_positive,
 )
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
-from fedminmax.methods.shared.replies import local_stream, sums_before_training, with_average_step
+from fedminmax.methods.shared.local_training import LocalTraining
+from fedminmax.methods.shared.replies import sums_before_training
 
 
 @MethodCard(
@@ -41,7 +39,7 @@ from fedminmax.methods.shared.replies import local_stream, sums_before_training,
     private_units=(Unit.SITE,),
 )
 @dataclass(frozen=True)
-class FedMinMaxLocal:
+class FedMinMaxLocal(LocalTraining):
     """Algorithm 1 around local epochs on the weighted loss."""
 
     learning_rate: float = 0.1
@@ -49,19 +47,15 @@ class FedMinMaxLocal:
     _: KW_ONLY
     min_weight: float = 0.0
     keep_share: float = 0.0
-    epochs: int = 15
-    batch_size: int | None = 100
     name: str = "FedMinMax (local epochs)"
     output: Iterate = Iterate.TAIL_AVERAGE
-    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_positive(self.name, learning_rate=self.learning_rate)
         check_not_negative(
             self.name, adversary_rate=self.adversary_rate, min_weight=self.min_weight
         )
         check_keep_share(self.name, self.keep_share)
-        check_plan(self.name, self.epochs, self.batch_size)
+        self.check_training(self.name)
 
     @property
     def minmax(self) -> FedMinMax:
@@ -84,26 +78,14 @@ class FedMinMaxLocal:
     def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Train on the weighted loss and return n_k (theta - theta_k) on the scale n_k."""
         before = sums_before_training(order, site, workspace)
-        trained = train_locally(
-            workspace,
-            site.examples,
-            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
-            local_stream(order, site),
-            row_weights=order.weights.to(order.parameters)[site.examples.group],
-        )
-        rows = len(site.examples)
-        return with_average_step(before, order, trained, rows, rows * self.epochs)
+        row_weights = order.weights.to(order.parameters)[site.examples.group]
+        trained = self.train(order, site, workspace, row_weights)
+        return self.with_step(before, order, site, trained)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """n_k times the displacement by epochs on the weighted loss."""
-        return expect_local_epochs(
-            order,
-            sender,
-            reply,
-            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
-            weight=float(sender.rows),
-            row_weight=float(order.weights[sender.counts > 0].max()),
-        )
+        largest = float(order.weights[sender.counts > 0].max())
+        return expect_local_epochs(order, sender, reply, self.plan, row_weight=largest)
 
     def update(self, state: FedMinMaxState, total: Sums) -> FedMinMaxState:
         """As in Algorithm 1."""

@@ -31,14 +31,13 @@ some sites take part, kappa also amplifies the difference between them from roun
 more stable then.
 """
 
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.iterates import Iterate
-from fedminmax.core.local_epochs import LocalEpochs, batches_per_epoch, train_with_extra_gradient
-from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend, zero_sums
+from fedminmax.core.local_epochs import batches_per_epoch, train_with_extra_gradient
+from fedminmax.core.messages import Census, Order, RoundKey, Sums, descend, zero_sums
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.solvers.simplex import FixedShares, ascend_on_simplex
 from fedminmax.core.workspace import Workspace
@@ -48,8 +47,6 @@ from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import (
     check_keep_share,
     check_not_negative,
-    check_plan,
-    check_positive,
 )
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
@@ -57,7 +54,8 @@ from fedminmax.methods.shared.expected_reply import (
     expect_local_epochs,
     path_of,
 )
-from fedminmax.methods.shared.replies import NO_WEIGHTS, local_stream, with_average_step
+from fedminmax.methods.shared.local_training import LocalTraining
+from fedminmax.methods.shared.replies import NO_WEIGHTS, local_stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +92,7 @@ class GroupSCAFFPDState:
     requests=2,
 )
 @dataclass(frozen=True)
-class GroupSCAFFPD:
+class GroupSCAFFPD(LocalTraining):
     """Minimax over groups by corrected local steps; one full batch is a step along c."""
 
     learning_rate: float = 0.1
@@ -103,14 +101,9 @@ class GroupSCAFFPD:
     extrapolation: float = 1.0
     min_weight: float = 0.0
     keep_share: float = 0.0
-    epochs: int = 15
-    batch_size: int | None = 100
     name: str = "group SCAFF-PD"
-    output: Iterate = Iterate.LAST
-    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_positive(self.name, learning_rate=self.learning_rate)
         check_not_negative(
             self.name,
             adversary_rate=self.adversary_rate,
@@ -118,7 +111,7 @@ class GroupSCAFFPD:
             min_weight=self.min_weight,
         )
         check_keep_share(self.name, self.keep_share)
-        check_plan(self.name, self.epochs, self.batch_size)
+        self.check_training(self.name)
 
     def init(self, parameters: Tensor, census: Census) -> GroupSCAFFPDState:
         """Start as FedMinMax does; no group's loss is known yet."""
@@ -162,13 +155,13 @@ class GroupSCAFFPD:
         trained = train_with_extra_gradient(
             workspace,
             examples,
-            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
+            self.plan,
             local_stream(order, site),
             extra=lambda _: correction,
             row_weights=row_weights,
         )
-        nothing = zero_sums(0, site.groups, 0)
-        return with_average_step(nothing, order, trained, rows, rows * (1 + self.epochs))
+        reply = self.with_step(zero_sums(0, site.groups, 0), order, site, trained)
+        return replace(reply, gradient_evaluations=rows * (1 + self.epochs))
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Gradient sums by group, or n_k times the displacement by corrected steps."""
@@ -184,16 +177,9 @@ class GroupSCAFFPD:
             )
         groups = len(sender.counts)
         by_group, direction = order.weights[:groups], order.weights[groups:]
-        plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
+        largest = float(by_group[sender.counts > 0].max())
         steps = self.epochs * batches_per_epoch(rows, self.batch_size)
-        plain = expect_local_epochs(
-            order,
-            sender,
-            reply,
-            plan,
-            weight=float(rows),
-            row_weight=float(by_group[sender.counts > 0].max()),
-        )
+        plain = expect_local_epochs(order, sender, reply, self.plan, row_weight=largest)
         # Each step also contains c - grad F_k(theta^r), a weighted mean over all rows.
         own = float(torch.dot(sender.counts.to(torch.float64), by_group.square()).sqrt())
         return replace(

@@ -34,20 +34,24 @@ output of class 1, minus the logit of the threshold. The common model is FedAvg'
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
+from fedminmax.core.messages import Census, Order, RoundKey, Sums, descend
 from fedminmax.core.parity import Parity, check_two_classes, positive_scores_of
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, OURS, RATE, MethodCard, Over, Pace
-from fedminmax.methods.fedavg import FedAvg, FedAvgState
 from fedminmax.methods.method import SiteData
-from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
-from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, with_numbers
+from fedminmax.methods.shared.checks import check_not_negative, check_positive
+from fedminmax.methods.shared.expected_reply import (
+    ExpectedReply,
+    Sender,
+    expect_local_epochs,
+    with_numbers,
+)
+from fedminmax.methods.shared.local_training import LocalTraining
 from fedminmax.methods.shared.replies import NO_WEIGHTS, sum_by_group
 
 # A site tries about so many middles of the range of its rates, all of them if there are fewer.
@@ -90,36 +94,24 @@ class LoGoFairState:
     },
 )
 @dataclass(frozen=True)
-class LoGoFair:
+class LoGoFair(LocalTraining):
     """FedAvg, and thresholds whose rates differ by at most the budgets; 1 is no limit."""
 
     budget: float = 0.01
     local_budget: float = 0.01
     parity: Parity = Parity.DEMOGRAPHIC
     _: KW_ONLY
-    learning_rate: float = 0.1
     adversary_rate: float = 1.0
-    epochs: int = 15
-    batch_size: int | None = 100
-    output: Iterate = Iterate.LAST
-    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
         check_not_negative("LoGoFair", budget=self.budget, local_budget=self.local_budget)
-        check_positive(
-            "LoGoFair", learning_rate=self.learning_rate, adversary_rate=self.adversary_rate
-        )
-        check_plan("LoGoFair", self.epochs, self.batch_size)
+        check_positive("LoGoFair", adversary_rate=self.adversary_rate)
+        self.check_training("LoGoFair")
 
     @property
     def name(self) -> str:
         """The name in tables, with the budgets."""
         return f"LoGoFair ({self.budget:g}, {self.local_budget:g})"
-
-    @property
-    def fedavg(self) -> FedAvg:
-        """The method that trains the common model."""
-        return FedAvg(self.learning_rate, self.epochs, batch_size=self.batch_size)
 
     def init(self, parameters: Tensor, census: Census) -> LoGoFairState:
         """No group has a price yet."""
@@ -139,7 +131,7 @@ class LoGoFair:
         self, order: Order, site: SiteData, workspace: Workspace
     ) -> tuple[Sums, Tensor]:
         """Reply as in FedAvg, with the rates of the own thresholds; keep these."""
-        reply = self.fedavg.local(order, site, workspace)
+        reply = self.local(order, site, workspace)
         workspace.load(order.parameters)
         scores = positive_scores_of(workspace, site.examples, site.rows_per_chunk)
         scores = scores.to("cpu", torch.float64)
@@ -159,7 +151,7 @@ class LoGoFair:
         # Scores in single precision may add up to a little more than there are rows.
         least = rows if self.parity is Parity.DEMOGRAPHIC else torch.zeros_like(rows)
         return replace(
-            self.fedavg.expected(order, sender, reply),
+            expect_local_epochs(order, sender, reply, self.plan),
             lower=torch.cat([torch.zeros_like(rows), least]),
             upper=torch.cat([numbers[1].clamp(min=0.0).minimum(rows), rows]),
         )
@@ -174,8 +166,8 @@ class LoGoFair:
         rest = -float((shares * prices)[~seen].sum())
         rates = positives[seen] / mass[seen]
         prices[seen] = moved_prices(prices[seen], rates, shares[seen], rate, self.budget, rest)
-        average = self.fedavg.update(FedAvgState(state.parameters), total)
-        return LoGoFairState(average.parameters, prices, shares, state.rounds + 1)
+        average = descend(state.parameters, total)
+        return LoGoFairState(average, prices, shares, state.rounds + 1)
 
 
 def weights_of(scores: Tensor, parity: Parity) -> Tensor:

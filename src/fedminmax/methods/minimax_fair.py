@@ -46,14 +46,13 @@ with the opposite sign, which allows for twice their current risk; this term van
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fedminmax.core.errors import DivergedError
-from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
+from fedminmax.core.messages import Census, Sums, descend
 from fedminmax.methods.card import (
     AUTHORS,
     FITS,
@@ -65,25 +64,17 @@ from fedminmax.methods.card import (
     Pace,
     Weights,
 )
-from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_not_negative, check_positive, check_whole
 from fedminmax.methods.shared.fits import (
     Fits,
     HedgedFitsState,
-    after_fit,
-    after_step,
-    check_fits,
-    hedge,
+    WeightedFits,
     initial_fits,
-    is_evaluation,
     mixture_so_far,
-    next_start,
     no_members,
-    order_step,
     start_hedging,
     with_member,
 )
-from fedminmax.methods.shared.replies import weigh_by_group
 
 
 @MethodCard(
@@ -98,44 +89,27 @@ from fedminmax.methods.shared.replies import weigh_by_group
     mixes_fits=True,
 )
 @dataclass(frozen=True)
-class MinimaxFair:
+class MinimaxFair(WeightedFits):
     """Exponential weights with a falling rate; ``adversary_rate=0`` fits the mean risk."""
 
     learning_rate: float | None = None
     adversary_rate: float = 1.0
     _: KW_ONLY
-    fit_rounds: int = 20
-    warm_start: bool = True
     keep_share: float = 0.0
     name: str = "MinimaxFair"
-    output: Iterate = Iterate.LAST
-    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_fits(self.name, self.learning_rate, self.fit_rounds, self.keep_share)
+        self.check_fits(self.name, self.keep_share)
         check_not_negative(self.name, adversary_rate=self.adversary_rate)
 
     def init(self, parameters: Tensor, census: Census) -> HedgedFitsState:
         """The weights start at rho."""
         return start_hedging(parameters, census.group_shares, census, self.keep_share)
 
-    def order(self, state: HedgedFitsState, key: RoundKey) -> Order:
-        """Broadcast the model of the current fit and its weights."""
-        return order_step(key, state.parameters, state.weights, state.fits)
-
-    def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
-        """Weigh every row by its group."""
-        return weigh_by_group(order, sites, counts)
-
     def update(self, state: HedgedFitsState, total: Sums) -> HedgedFitsState:
         """Continue the fit, or end it and update the weights with eta_t."""
-        return hedge(
-            state,
-            total,
-            rate=self.adversary_rate / math.sqrt(state.fits.done + 1),
-            fit_rounds=self.fit_rounds,
-            warm_start=self.warm_start,
-        )
+        rate = self.adversary_rate / math.sqrt(state.fits.done + 1)
+        return self.hedge(state, total, rate)
 
 
 SLACK = 1e-3
@@ -189,24 +163,19 @@ class RelaxedMinimaxFairState:
     mixes_fits=True,
 )
 @dataclass(frozen=True)
-class RelaxedMinimaxFair:
+class RelaxedMinimaxFair(WeightedFits):
     """Lowest mean risk with every group's risk at most gamma."""
 
     gamma: float
-    learning_rate: float | None = None
     _: KW_ONLY
     adversary_rate: float = 1.0
-    fit_rounds: int = 20
     discard: int = 0
     fit_patience: int = 20
-    warm_start: bool = True
-    output: Iterate = Iterate.LAST
-    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
         check_not_negative(self.name, gamma=self.gamma)
         check_positive(self.name, adversary_rate=self.adversary_rate)
-        check_fits(self.name, self.learning_rate, self.fit_rounds)
+        self.check_fits(self.name)
         check_whole(self.name, minimum=0, discard=self.discard)
         check_whole(self.name, minimum=1, fit_patience=self.fit_patience)
 
@@ -226,29 +195,21 @@ class RelaxedMinimaxFair:
             stalled_fits=0,
         )
 
-    def order(self, state: RelaxedMinimaxFairState, key: RoundKey) -> Order:
-        """Broadcast the model of the current fit and its weights p."""
-        return order_step(key, state.parameters, state.weights, state.fits)
-
-    def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
-        """Weigh every row by its group."""
-        return weigh_by_group(order, sites, counts)
-
     def update(self, state: RelaxedMinimaxFairState, total: Sums) -> RelaxedMinimaxFairState:
         """Continue the fit, or end it and update the multipliers; stop if gamma is infeasible."""
         risk = _weighted_risk(state, total)
-        if not is_evaluation(state.fits, self.fit_rounds):
+        if not self.is_evaluation(state):
             return replace(
                 state,
                 parameters=descend(state.parameters, total),
-                fits=after_step(state.fits),
+                fits=state.fits.after_step(),
                 entering_risk=risk,
             )
         kept = state.fits.done >= self.discard
         return RelaxedMinimaxFairState(
-            next_start(state.parameters, state.fits, warm=self.warm_start),
+            self.next_start(state),
             self._ascend(state, total),
-            fits=after_fit(state.fits),
+            fits=state.fits.after_fit(),
             members=with_member(state.members, state.parameters) if kept else state.members,
             entering_risk=risk,
             stalled_fits=self._count_stalled(state, risk),

@@ -22,26 +22,24 @@ q = 0 exactly FedAvg.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 
 import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.iterates import Iterate
-from fedminmax.core.local_epochs import LocalEpochs, train_locally
-from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
+from fedminmax.core.messages import Census, Order, RoundKey, Sums, descend
 from fedminmax.core.validation import Judge, Players
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
 from fedminmax.methods.method import SiteData
-from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.checks import check_not_negative
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
+from fedminmax.methods.shared.local_training import LocalTraining
 from fedminmax.methods.shared.replies import (
     NO_WEIGHTS,
     displacement,
-    local_stream,
     sums_before_training,
 )
 
@@ -99,22 +97,16 @@ class QFedAvgState:
     requests=2,
 )
 @dataclass(frozen=True)
-class QFedAvg:
+class QFedAvg(LocalTraining):
     """q-FedAvg; q = 0 equals FedAvg, larger q approaches minimax over sites."""
 
     q: float
-    learning_rate: float = 0.1
     _: KW_ONLY
-    epochs: int = 15
-    batch_size: int | None = 100
     weighting: SiteWeighting = SiteWeighting.ROWS
-    output: Iterate = Iterate.LAST
-    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
         check_not_negative("q-FedAvg", q=self.q)
-        check_positive("q-FedAvg", learning_rate=self.learning_rate)
-        check_plan("q-FedAvg", self.epochs, self.batch_size)
+        self.check_training("q-FedAvg")
 
     @property
     def name(self) -> str:
@@ -151,10 +143,8 @@ class QFedAvg:
                 f"q-FedAvg takes powers of losses, but site {site.number} has a mean loss of "
                 f"{loss:g}; use a loss that is never negative"
             )
-        plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
         # A repeated request has the same draws, and so gives the same model.
-        stream = local_stream(replace(order, phase=FIRST), site)
-        trained = train_locally(workspace, site.examples, plan, stream)
+        trained = self.train(order, site, workspace)
         lipschitz = 1.0 / self.learning_rate
         pull = displacement(order, trained).mul_(lipschitz)
         squared_length = float(torch.linalg.vector_norm(pull, dtype=torch.float64)) ** 2
@@ -185,8 +175,7 @@ class QFedAvg:
         loss = max(float(reply.group_loss.sum()), 0.0) / sender.rows + MIN_LOSS
         relative = self._relative_weight(order, loss, sender.rows)
         weight = relative / self.learning_rate
-        plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
-        plain = expect_local_epochs(order, sender, reply, plan, weight=weight)
+        plain = expect_local_epochs(order, sender, reply, self.plan, weight=weight)
         length = float(torch.linalg.vector_norm(reply.step, dtype=torch.float64))
         curvature = self.q * length * (length / relative) / loss if relative > 0 else 0.0
         if relative < VANISHING and order.parameters.dtype != torch.float64:

@@ -24,25 +24,22 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedminmax.core.iterates import Iterate
-from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend, zero_sums
 from fedminmax.core.solvers.simplex import tilted_mean, tilted_weights
 from fedminmax.core.validation import Judge, Players
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
 from fedminmax.methods.method import SiteData
-from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.checks import check_not_negative
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     OwnLoss,
     Sender,
     expect_local_epochs,
 )
+from fedminmax.methods.shared.local_training import LocalTraining
 from fedminmax.methods.shared.replies import (
     NO_WEIGHTS,
-    displacement,
-    local_stream,
     sums_before_training,
 )
 
@@ -73,22 +70,17 @@ class TERMState:
     requests=2,
 )
 @dataclass(frozen=True)
-class TERM:
+class TERM(LocalTraining):
     """Tilted mean over sites; ``tilt=0`` equals FedAvg, large tilts approach minimax."""
 
     tilt: float = 0.1
     group_tilt: float = 0.0
     _: KW_ONLY
-    learning_rate: float = 0.1
-    epochs: int = 15
-    batch_size: int | None = 100
-    output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
 
     def __post_init__(self) -> None:
         check_not_negative("TERM", tilt=self.tilt, group_tilt=self.group_tilt)
-        check_positive("TERM", learning_rate=self.learning_rate)
-        check_plan("TERM", self.epochs, self.batch_size)
+        self.check_training("TERM")
 
     @property
     def name(self) -> str:
@@ -125,21 +117,8 @@ class TERM:
             before = sums_before_training(order, site, workspace)
             _, group_weights = self._tilt_groups(before)
             row_weights = group_weights.to(order.parameters)[site.examples.group]
-        trained = train_locally(
-            workspace,
-            site.examples,
-            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
-            # Evaluation draws nothing, so training uses the draws of a first request, as FedAvg.
-            local_stream(replace(order, phase=EVALUATE), site),
-            row_weights=row_weights,
-        )
-        weight = float(order.weights[site.number])
-        return replace(
-            before,
-            step=displacement(order, trained).mul_(weight),
-            scale=weight,
-            gradient_evaluations=len(site.examples) * self.epochs,
-        )
+        trained = self.train(order, site, workspace, row_weights)
+        return self.with_step(before, order, site, trained, float(order.weights[site.number]))
 
     def _evaluate(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         before = sums_before_training(order, site, workspace)
@@ -161,7 +140,7 @@ class TERM:
             order,
             sender,
             reply,
-            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
+            self.plan,
             weight=float(order.weights[sender.number]),
             row_weight=float(group_weights.max()) if self.group_tilt > 0 else 1.0,
         )

@@ -193,16 +193,17 @@ def expect_local_epochs(
     reply: Sums,
     plan: LocalEpochs,
     *,
-    weight: float,
+    weight: float | None = None,
     row_weight: float = 1.0,
     slope_of_scores: float = 0.0,
 ) -> ExpectedReply:
     """Expect ``weight`` times the displacement by local epochs, and losses over all rows.
 
-    ``row_weight`` is the largest weight of a row in its batch, ``slope_of_scores`` the largest
-    factor of a row's score that is added to its loss.
+    The weight is n_k if none is given. ``row_weight`` is the largest weight of a row in its batch,
+    ``slope_of_scores`` the largest factor of a row's score that is added to its loss.
     """
     path, rows = path_of(sender, reply), sender.rows
+    weight = float(rows) if weight is None else weight
     per_epoch = reach_of_an_epoch(sender, plan)
     slope = row_weight * path.slope + slope_of_scores * sender.limits.score_slope
     return ExpectedReply(
@@ -315,7 +316,7 @@ def _expected_of_local_work(
     epochs, batch_size = getattr(method, "epochs", 1), getattr(method, "batch_size", None)
     plan = LocalEpochs(epochs, batch_size, rate_of(method))
     return replace(
-        expect_local_epochs(order, sender, reply, plan, weight=float(sender.rows)),
+        expect_local_epochs(order, sender, reply, plan),
         evaluations=reply.gradient_evaluations,
         is_limit=False,
         own_loss=_loss_of_all_rows(method, sender, reply),

@@ -24,14 +24,18 @@ With ``keep_share`` k, groups keep k rho_a, and the game is about what weights a
 responses are then to k times the mean risk plus the rest times the worst one.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.messages import Census, Order, RoundKey, Sums, descend
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.solvers.simplex import FixedShares, tilted_weights
+from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_keep_share, check_rate, check_whole
+from fedminmax.methods.shared.replies import weigh_by_group
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +53,96 @@ class Fits:
     steps: int
     done: int
 
+    def after_step(self) -> "Fits":
+        """Count one more gradient step of the current fit."""
+        return replace(self, steps=self.steps + 1)
 
-def check_fits(
-    method: str, learning_rate: float | None, fit_rounds: int, keep_share: float = 0.0
-) -> None:
-    """Refuse invalid settings of fits."""
-    check_rate(method, learning_rate)
-    check_whole(method, minimum=1, fit_rounds=fit_rounds)
-    check_keep_share(method, keep_share)
+    def after_fit(self) -> "Fits":
+        """Count one more fit; the next one has not begun."""
+        return replace(self, steps=0, done=self.done + 1)
+
+
+class FittingState(Protocol):
+    """The state of a method that fits models to weights of the groups."""
+
+    @property
+    def parameters(self) -> Tensor:
+        """The model of the current fit."""
+        ...
+
+    @property
+    def weights(self) -> Tensor:
+        """The groups' weights, mu; their sum may be any number."""
+        ...
+
+    @property
+    def fits(self) -> Fits:
+        """The progress of the fits."""
+        ...
+
+
+@dataclass(frozen=True)
+class WeightedFits:
+    """What methods with weighted fits share.
+
+    Args:
+        learning_rate: of the gradient steps; None is one that is safe for the rows.
+        fit_rounds: gradient steps of a fit.
+        warm_start: whether the next fit starts from the last one, or from theta^0 again.
+        output: not used; the result is chosen, or mixed, by the method itself.
+    """
+
+    _: KW_ONLY
+    learning_rate: float | None = None
+    fit_rounds: int = 20
+    warm_start: bool = True
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def check_fits(self, name: str, keep_share: float = 0.0) -> None:
+        """Refuse invalid settings of the method with this name."""
+        check_rate(name, self.learning_rate)
+        check_whole(name, minimum=1, fit_rounds=self.fit_rounds)
+        check_keep_share(name, keep_share)
+
+    def order(self, state: FittingState, key: RoundKey) -> Order:
+        """Broadcast theta and mu / rho, with mu scaled to sum 1.
+
+        A common factor of the weights does not change the minimum, only the length of the steps.
+        """
+        weights = state.weights / state.weights.sum()
+        return Order(key, state.parameters, weights / state.fits.group_shares)
+
+    def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
+        """Weigh every row by its group."""
+        return weigh_by_group(order, sites, counts)
+
+    def is_evaluation(self, state: FittingState) -> bool:
+        """Return whether the model that entered this round is a finished fit."""
+        return state.fits.steps == self.fit_rounds
+
+    def next_start(self, state: FittingState) -> Tensor:
+        """Return the start of the next fit: the fitted model, or theta^0 again."""
+        return state.parameters if self.warm_start else state.fits.start
+
+    def hedge(self, state: "HedgedFitsState", total: Sums, rate: float) -> "HedgedFitsState":
+        """Take a step of the fit; a finished one is kept, and its risks update the weights."""
+        if not self.is_evaluation(state):
+            return replace(
+                state, parameters=descend(state.parameters, total), fits=state.fits.after_step()
+            )
+        return HedgedFitsState(
+            self.next_start(state),
+            exponentiate(
+                state.weights,
+                total.group_risks,
+                (total.group_count > 0) & state.fits.included,
+                rate,
+                state.fits.kept,
+            ),
+            state.fits.after_fit(),
+            with_member(state.members, state.parameters),
+        )
 
 
 def initial_fits(parameters: Tensor, census: Census, keep_share: float = 0.0) -> Fits:
@@ -64,34 +150,6 @@ def initial_fits(parameters: Tensor, census: Census, keep_share: float = 0.0) ->
     shares, included = census.group_shares, census.included
     kept = FixedShares(shares, included, keep_share).kept
     return Fits(parameters, shares, included, kept, steps=0, done=0)
-
-
-def order_step(key: RoundKey, parameters: Tensor, weights: Tensor, fits: Fits) -> Order:
-    """Broadcast theta and mu / rho, with mu scaled to sum 1.
-
-    A common factor of the weights does not change the minimum, only the length of the steps.
-    """
-    return Order(key, parameters, weights / weights.sum() / fits.group_shares)
-
-
-def is_evaluation(fits: Fits, fit_rounds: int) -> bool:
-    """Return whether the model that entered this round is a finished fit."""
-    return fits.steps == fit_rounds
-
-
-def after_step(fits: Fits) -> Fits:
-    """Count one more gradient step of the current fit."""
-    return replace(fits, steps=fits.steps + 1)
-
-
-def after_fit(fits: Fits) -> Fits:
-    """Count one more fit; the next one has not begun."""
-    return replace(fits, steps=0, done=fits.done + 1)
-
-
-def next_start(fitted: Tensor, fits: Fits, *, warm: bool) -> Tensor:
-    """Return the start of the next fit: the fitted model, or theta^0 again."""
-    return fitted if warm else fits.start
 
 
 def no_members(parameters: Tensor) -> Tensor:
@@ -131,28 +189,6 @@ def start_hedging(
     fits = initial_fits(parameters, census, keep_share)
     weights = torch.lerp(weights, census.group_shares, keep_share)
     return HedgedFitsState(parameters, weights, fits, no_members(parameters))
-
-
-def hedge(
-    state: HedgedFitsState, total: Sums, *, rate: float, fit_rounds: int, warm_start: bool
-) -> HedgedFitsState:
-    """Take a step of the fit; if it is finished, keep it and update the weights by its risks."""
-    if not is_evaluation(state.fits, fit_rounds):
-        return replace(
-            state, parameters=descend(state.parameters, total), fits=after_step(state.fits)
-        )
-    return HedgedFitsState(
-        next_start(state.parameters, state.fits, warm=warm_start),
-        exponentiate(
-            state.weights,
-            total.group_risks,
-            (total.group_count > 0) & state.fits.included,
-            rate,
-            state.fits.kept,
-        ),
-        after_fit(state.fits),
-        with_member(state.members, state.parameters),
-    )
 
 
 def exponentiate(weights: Tensor, risks: Tensor, seen: Tensor, rate: float, kept: Tensor) -> Tensor:

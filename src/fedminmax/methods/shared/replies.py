@@ -65,18 +65,6 @@ def displacement(order: Order, trained: Tensor) -> Tensor:
     return order.parameters - trained
 
 
-def with_average_step(
-    before: Sums, order: Order, trained: Tensor, rows: int, evaluations: int
-) -> Sums:
-    """Add n_k (theta - theta_k) on the scale n_k to the sums before training."""
-    return replace(
-        before,
-        step=displacement(order, trained).mul_(rows),
-        scale=float(rows),
-        gradient_evaluations=evaluations,
-    )
-
-
 def local_stream(order: Order, site: SiteData) -> torch.Generator:
     """Return the site's random stream in this round; a second request has its own."""
     purpose = Purpose.LOCAL_WORK if order.phase == 0 else Purpose.SECOND_REQUEST
