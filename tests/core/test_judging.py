@@ -27,10 +27,9 @@ from fedminmax.methods.card import judge_of
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.group_term import GroupTERM
 from fedminmax.methods.look_ahead import AFLFast
 from fedminmax.methods.qfedavg import QFedAvg
-from fedminmax.methods.term import TERM
+from fedminmax.methods.term import TERM, GroupTERM
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
 from tests.problems import Vector

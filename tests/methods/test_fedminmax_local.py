@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_local import FedMinMaxLocal
+from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxLocal
 from fedminmax.training.train import train
 from tests.oracles import brier_gradient, fedminmax_by_hand, project_by_bisection
 from tests.problems import softmax_problem, to_numpy

@@ -9,10 +9,8 @@ import torch
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey
-from fedminmax.methods.drfa import DRFA
-from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_local import FedMinMaxLocal
-from fedminmax.methods.group_drfa import GroupDRFA
+from fedminmax.methods.drfa import DRFA, GroupDRFA
+from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxLocal
 from fedminmax.methods.method import AnyMethod
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.train import Round, train

@@ -13,7 +13,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.messages import RoundKey
 from fedminmax.core.randomness import Purpose, torch_stream
-from fedminmax.methods.fedminmax_local import FedMinMaxLocal
+from fedminmax.methods.fedminmax import FedMinMaxLocal
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.simulation import Simulation

@@ -18,8 +18,7 @@ from fedminmax.methods.fairfed import FairFed
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedfb import FedFB
 from fedminmax.methods.fedgft import FedGFT
-from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_local import FedMinMaxLocal
+from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxLocal
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.qfedavg import QFedAvg
 from fedminmax.training.simulation import Simulation

@@ -12,10 +12,8 @@ from fedminmax.core.losses import cross_entropy_loss
 from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.methods.afl import AFL, AFLStart, StochasticAFL
 from fedminmax.methods.ap_star import APStar
-from fedminmax.methods.drfa import DRFA
-from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_local import FedMinMaxLocal
-from fedminmax.methods.group_drfa import GroupDRFA
+from fedminmax.methods.drfa import DRFA, GroupDRFA
+from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxLocal
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from fedminmax.methods.look_ahead import AFLFast
 from fedminmax.methods.minimax_fair import MinimaxFair

@@ -21,15 +21,14 @@ from fedminmax.core.messages import Census
 from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule, small_group_notes
 from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.methods.ap_star import APStar
-from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_local import FedMinMaxLocal
-from fedminmax.methods.group_drfa import GroupDRFA
+from fedminmax.methods.drfa import GroupDRFA
+from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxLocal
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
-from fedminmax.methods.group_term import GroupTERM
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.minimax_fair import MinimaxFair, RelaxedMinimaxFair
 from fedminmax.methods.oracle_minimax import OracleMinimax
 from fedminmax.methods.shared.replies import shares_within_floor
+from fedminmax.methods.term import GroupTERM
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
 from tests.problems import Point, half_squared_distance, points, pooled, softmax_problem

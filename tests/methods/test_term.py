@@ -17,9 +17,8 @@ from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.data.synthetic import draw_synthetic, expected_risks, optimal_risks
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.group_term import GroupTERM
 from fedminmax.methods.method import AnyMethod
-from fedminmax.methods.term import TERM
+from fedminmax.methods.term import TERM, GroupTERM
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 from tests.problems import (

@@ -26,8 +26,7 @@ from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedmgda import FedMGDA
-from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_local import FedMinMaxLocal
+from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxLocal
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.minimax_fair import MinimaxFair

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedminmax.core.additive.effects import centred_effects
 from fedminmax.core.additive.model import AdditiveModel
+from fedminmax.core.additive.smoothing import centred_effects
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.exact_sums import exact_sums

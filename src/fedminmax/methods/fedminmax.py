@@ -19,6 +19,11 @@ the mean risk plus 1 - k times the worst one (see ``simplex.FixedShares``).
 
 Both players move simultaneously: mu is updated with the risks of theta^{t-1}, from the same pass as
 the gradient.
+
+FedMinMaxLocal is an extension with fewer rounds, at the cost of client drift: a site trains for
+some epochs on its weighted loss, with the weights fixed, and still returns the group losses of the
+model that it received. One epoch with one full batch is Algorithm 1; more steps may have a
+different fixed point, because each site drifts towards its own optimum.
 """
 
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -29,10 +34,27 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.noise import Unit
 from fedminmax.core.solvers.simplex import FixedShares, ascend_on_simplex
-from fedminmax.methods.card import ADVERSARY, FLOOR, SAFE_RATE, MethodCard, Over, Pace, Weights
-from fedminmax.methods.method import RowWeights
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import (
+    ADVERSARY,
+    FLOOR,
+    LOCAL,
+    RATE,
+    SAFE_RATE,
+    MethodCard,
+    Over,
+    Pace,
+    Weights,
+)
+from fedminmax.methods.method import RowWeights, SiteData
 from fedminmax.methods.shared.checks import check_keep_share, check_not_negative, check_rate
-from fedminmax.methods.shared.replies import shares_within_floor, weigh_by_group
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
+from fedminmax.methods.shared.local_training import LocalTraining
+from fedminmax.methods.shared.replies import (
+    shares_within_floor,
+    sums_before_training,
+    weigh_by_group,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,3 +133,69 @@ class FedMinMax:
             kept=FixedShares(state.group_shares, state.included, self.keep_share).kept,
         )
         return replace(state, parameters=descend(state.parameters, total), weights=weights)
+
+
+@MethodCard(
+    key="fedminmax-local",
+    paper="Papadaki et al. 2021, Algorithm 1, with local epochs (our extension)",
+    optimises="worst group's risk, up to client drift",
+    over=Over.GROUPS,
+    pace=Pace.LOCAL_EPOCHS,
+    minimax=True,
+    weights=Weights.GROUPS,
+    works_with_absent=True,
+    sources=RATE | ADVERSARY | FLOOR | LOCAL,
+    private_units=(Unit.SITE,),
+)
+@dataclass(frozen=True)
+class FedMinMaxLocal(LocalTraining):
+    """Algorithm 1 around local epochs on the weighted loss."""
+
+    learning_rate: float = 0.1
+    adversary_rate: float = 0.1
+    _: KW_ONLY
+    min_weight: float = 0.0
+    keep_share: float = 0.0
+    name: str = "FedMinMax (local epochs)"
+    output: Iterate = Iterate.TAIL_AVERAGE
+
+    def __post_init__(self) -> None:
+        check_not_negative(
+            self.name, adversary_rate=self.adversary_rate, min_weight=self.min_weight
+        )
+        check_keep_share(self.name, self.keep_share)
+        self.check_training(self.name)
+
+    @property
+    def minmax(self) -> FedMinMax:
+        """Algorithm 1 with the same settings, for the server's half."""
+        return FedMinMax(
+            self.learning_rate,
+            self.adversary_rate,
+            min_weight=self.min_weight,
+            keep_share=self.keep_share,
+        )
+
+    def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:
+        """As in Algorithm 1."""
+        return self.minmax.init(parameters, census)
+
+    def order(self, state: FedMinMaxState, key: RoundKey) -> Order:
+        """As in Algorithm 1."""
+        return self.minmax.order(state, key)
+
+    def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
+        """Train on the weighted loss and return n_k (theta - theta_k) on the scale n_k."""
+        before = sums_before_training(order, site, workspace)
+        row_weights = order.weights.to(order.parameters)[site.examples.group]
+        trained = self.train(order, site, workspace, row_weights)
+        return self.with_step(before, order, site, trained)
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """n_k times the displacement by epochs on the weighted loss."""
+        largest = float(order.weights[sender.counts > 0].max())
+        return expect_local_epochs(order, sender, reply, self.plan, row_weight=largest)
+
+    def update(self, state: FedMinMaxState, total: Sums) -> FedMinMaxState:
+        """As in Algorithm 1."""
+        return self.minmax.update(state, total)

@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from fedminmax.core.additive.effects import centred_effects, standard_errors
 from fedminmax.core.additive.model import AdditiveModel, Block, Design, Pair
 from fedminmax.core.additive.smoothing import (
     MeanSums,
     SmoothFit,
     after_smoothing_round,
+    centred_effects,
     covariance,
+    standard_errors,
     start_smoothing,
 )
 from fedminmax.core.additive.sums import coded_bends, coded_group_sums
@@ -86,7 +87,7 @@ class AdditiveClass:
 
     ``effects`` [outputs, columns] and ``intercepts`` [outputs] are those of the fit, ``counts``
     [columns] the records of each code, and ``standard_errors`` [scores, columns] those of the
-    effects on scores (``core.additive.effects``).
+    effects on scores (``core.additive.smoothing``).
     """
 
     blocks: tuple[Block, ...]

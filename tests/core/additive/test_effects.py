@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedminmax.core.additive.effects import centred_effects, score_contrasts
 from fedminmax.core.additive.model import AdditiveModel, Block, Pair, codes_with_pairs, roughness
+from fedminmax.core.additive.smoothing import centred_effects, score_contrasts
 from fedminmax.core.examples import Examples
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.training.additive_class import choose_class

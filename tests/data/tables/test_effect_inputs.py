@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 import torch
 
-from fedminmax.core.additive.effects import centred_effects
 from fedminmax.core.additive.model import AdditiveModel
+from fedminmax.core.additive.smoothing import centred_effects
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
 from fedminmax.data.tables.plain_fit import inputs_of

@@ -16,7 +16,7 @@ from fedminmax.losses import brier_loss
 from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedmgda import FedMGDA
-from fedminmax.methods.fedminmax_local import FedMinMaxLocal
+from fedminmax.methods.fedminmax import FedMinMaxLocal
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.wire.checks import (
