@@ -36,8 +36,7 @@ from fedminmax.methods.fedavg import FedAvgState
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative, check_positive
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
-from fedminmax.methods.shared.local_training import LocalTraining
-from fedminmax.methods.shared.replies import NO_WEIGHTS, local_stream
+from fedminmax.methods.shared.replies import NO_WEIGHTS, LocalTraining, local_stream
 
 
 @MethodCard(

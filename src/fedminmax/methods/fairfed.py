@@ -52,8 +52,7 @@ from fedminmax.methods.shared.expected_reply import (
     limits_by_cell,
     with_numbers,
 )
-from fedminmax.methods.shared.local_training import LocalTraining
-from fedminmax.methods.shared.replies import sums_before_training
+from fedminmax.methods.shared.replies import LocalTraining, sums_before_training
 
 EVALUATE, TRAIN = 0, 1
 

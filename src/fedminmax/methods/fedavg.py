@@ -18,9 +18,9 @@ from torch import Tensor
 from fedminmax.core.messages import Census, Order, RoundKey, Sums, descend
 from fedminmax.core.noise import Unit
 from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
-from fedminmax.methods.shared.local_training import LocalTraining
 from fedminmax.methods.shared.replies import (
     NO_WEIGHTS,
+    LocalTraining,
 )
 
 

@@ -61,8 +61,7 @@ from fedminmax.methods.shared.expected_reply import (
     expect_local_epochs,
     limits_by_cell,
 )
-from fedminmax.methods.shared.local_training import LocalTraining
-from fedminmax.methods.shared.replies import sums_before_training
+from fedminmax.methods.shared.replies import LocalTraining, sums_before_training
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,9 +51,9 @@ from fedminmax.methods.shared.expected_reply import (
     expect_local_epochs,
     limits_by_cell,
 )
-from fedminmax.methods.shared.local_training import LocalTraining
 from fedminmax.methods.shared.replies import (
     NO_WEIGHTS,
+    LocalTraining,
     local_stream,
     sums_before_training,
 )

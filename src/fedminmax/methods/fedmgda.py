@@ -38,8 +38,7 @@ from fedminmax.methods.shared.checks import (
     check_positive,
     check_share,
 )
-from fedminmax.methods.shared.local_training import LocalTraining
-from fedminmax.methods.shared.replies import NO_WEIGHTS
+from fedminmax.methods.shared.replies import NO_WEIGHTS, LocalTraining
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,8 +49,8 @@ from fedminmax.methods.card import (
 from fedminmax.methods.method import RowWeights, SiteData
 from fedminmax.methods.shared.checks import check_keep_share, check_not_negative, check_rate
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
-from fedminmax.methods.shared.local_training import LocalTraining
 from fedminmax.methods.shared.replies import (
+    LocalTraining,
     shares_within_floor,
     sums_before_training,
     weigh_by_group,

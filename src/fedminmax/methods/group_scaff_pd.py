@@ -54,8 +54,7 @@ from fedminmax.methods.shared.expected_reply import (
     expect_local_epochs,
     path_of,
 )
-from fedminmax.methods.shared.local_training import LocalTraining
-from fedminmax.methods.shared.replies import NO_WEIGHTS, local_stream
+from fedminmax.methods.shared.replies import NO_WEIGHTS, LocalTraining, local_stream
 
 
 @dataclass(frozen=True, eq=False)

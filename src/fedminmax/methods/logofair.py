@@ -51,8 +51,7 @@ from fedminmax.methods.shared.expected_reply import (
     expect_local_epochs,
     with_numbers,
 )
-from fedminmax.methods.shared.local_training import LocalTraining
-from fedminmax.methods.shared.replies import NO_WEIGHTS, sum_by_group
+from fedminmax.methods.shared.replies import NO_WEIGHTS, LocalTraining, sum_by_group
 
 # A site tries about so many middles of the range of its rates, all of them if there are fewer.
 MIDDLES = 2000

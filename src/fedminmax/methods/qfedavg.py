@@ -36,9 +36,9 @@ from fedminmax.methods.card import LOCAL, RATE, MethodCard, Over, Pace
 from fedminmax.methods.method import SiteData
 from fedminmax.methods.shared.checks import check_not_negative
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
-from fedminmax.methods.shared.local_training import LocalTraining
 from fedminmax.methods.shared.replies import (
     NO_WEIGHTS,
+    LocalTraining,
     displacement,
     sums_before_training,
 )

@@ -57,9 +57,9 @@ from fedminmax.methods.shared.expected_reply import (
     Sender,
     expect_local_epochs,
 )
-from fedminmax.methods.shared.local_training import LocalTraining
 from fedminmax.methods.shared.replies import (
     NO_WEIGHTS,
+    LocalTraining,
     sums_before_training,
     weigh_by_group,
 )
