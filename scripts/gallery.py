@@ -1,8 +1,8 @@
 """Make the reports of docs/gallery.md and their pictures: python -m scripts.gallery FOLDER.
 
-Three runs whose verdicts differ: the simulated hospitals and the census data of `fedminmax demo`, and
-the census data again with a logistic model and exact minimax. Pictures are taken by Chromium and
-written to docs/.
+Three runs whose verdicts differ: the simulated hospitals and the census data of `fedminmax demo`,
+and the census data again with a logistic model and exact minimax. Pictures are taken by Chromium
+and written to docs/.
 """
 
 import shutil
