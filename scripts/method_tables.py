@@ -48,12 +48,17 @@ def names_of_the_room() -> str:
     for kind in kinds:
         by_module.setdefault(kind.__module__, []).append(kind.__name__)
     imports = [
-        f"from {module} import {', '.join(sorted(names))}\n"
+        f"from {module} import {', '.join(sorted(names, key=_capitals_first))}\n"
         for module, names in sorted(by_module.items())
     ]
-    names = sorted((kind.__name__ for kind in kinds), key=lambda name: (not name.isupper(), name))
+    names = sorted((kind.__name__ for kind in kinds), key=_capitals_first)
     listed = "".join(f'    "{name}",\n' for name in names)
     return "".join([*imports, f"\n__all__ = [\n{listed}]\n"])
+
+
+def _capitals_first(name: str) -> tuple[bool, str]:
+    """Sort names as the linter does."""
+    return not name.isupper(), name
 
 
 STUB = Path(methods.__path__[0]) / "__init__.pyi"

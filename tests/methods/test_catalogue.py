@@ -78,7 +78,7 @@ def test_what_is_derived_from_a_method_does_not_inherit_its_card() -> None:
 
 def test_words_become_settings() -> None:
     method = CARDS["qfedavg"].build({"epochs": 3, "adversary_rate": 0.5}, {"batch_size": "none"})
-    assert repr(method) == repr(CARDS["qfedavg"].make(5.0, 0.1, epochs=3, batch_size=None))
+    assert repr(method) == repr(CARDS["qfedavg"].make(5.0, epochs=3, batch_size=None))
     afl = CARDS["afl"].build({}, {"start": "uniform", "scale_adversary_rate": "true"})
     assert "UNIFORM" in repr(afl)
     assert "scale_adversary_rate=True" in repr(afl)
