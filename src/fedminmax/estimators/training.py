@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedminmax.core.additive.effects import centred_effects
 from fedminmax.core.additive.model import AdditiveModel
-from fedminmax.core.additive.smoothing import centred_effects
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.exact_sums import exact_sums
@@ -368,6 +368,6 @@ def explanation_of(
     scores: tuple[str, ...],
 ) -> Explanation:
     """Explain the rows of a table."""
-    centred = centred_effects(model.effects, model.bias, model.design.sizes, counts)
+    centred = centred_effects(model.effects, model.bias, model.design.sizes, codes.pairs, counts)
     contributions = centred.contributions(torch.from_numpy(codes.apply(table)))
     return Explanation(codes.block_names, scores, centred.base.numpy(), contributions.numpy())

@@ -6,7 +6,7 @@ group's own level would be G / H lower, with the variance 1 / H (a score test, R
 
 For two classes an effect is on the log-odds of the second, for more on each one's score (its output
 less the mean of all outputs), for a quantity on the prediction, in the target's unit. Effects are
-centred over the training records (``core.additive.smoothing``).
+centred over the training records (``core.additive.effects``).
 """
 
 import math
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedminmax.config.schema import Kind
+from fedminmax.core.additive.effects import CentredEffects, centred_effects
 from fedminmax.core.additive.model import AdditiveModel
-from fedminmax.core.additive.smoothing import CentredEffects, centred_effects
 from fedminmax.core.errors import InputError
 from fedminmax.core.models import Mixture
 from fedminmax.data.tables.encoding import BinnedQuantity, CodedCategory, CodedFeature, Encoding
@@ -277,7 +277,11 @@ def _centred(model: AdditiveModel, encoding: Encoding) -> CentredEffects:
     sizes, fit = model.design.sizes, encoding.plain_fit
     counts = [0.0] * len(encoding.names) if fit is None else fit.counts
     centred = centred_effects(
-        model.effects, model.bias, sizes, torch.tensor(counts, dtype=torch.float64)
+        model.effects,
+        model.bias,
+        sizes,
+        encoding.pairs,
+        torch.tensor(counts, dtype=torch.float64),
     )
     scale = encoding.target_scale
     if scale is None:

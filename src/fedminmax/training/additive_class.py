@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from fedminmax.core.additive.effects import centred_effects, standard_errors
 from fedminmax.core.additive.model import AdditiveModel, Block, Design, Pair
 from fedminmax.core.additive.smoothing import (
     MeanSums,
     SmoothFit,
     after_smoothing_round,
-    centred_effects,
     covariance,
-    standard_errors,
     start_smoothing,
 )
 from fedminmax.core.additive.sums import coded_bends, coded_group_sums
@@ -87,7 +86,7 @@ class AdditiveClass:
 
     ``effects`` [outputs, columns] and ``intercepts`` [outputs] are those of the fit, ``counts``
     [columns] the records of each code, and ``standard_errors`` [scores, columns] those of the
-    effects on scores (``core.additive.smoothing``).
+    effects on scores (``core.additive.effects``).
     """
 
     blocks: tuple[Block, ...]
@@ -162,7 +161,7 @@ def class_rounds(
         plain.filled(matrix[:, :-1]),
         matrix[:, -1],
         counts,
-        standard_errors(fit.structure, covariance(fit, _sums_of(fit)), fit.blocks, counts),
+        standard_errors(fit.structure, covariance(fit, _sums_of(fit)), fit.blocks, pairs, counts),
         rounds,
     )
 
@@ -346,7 +345,7 @@ def encoding_of_class(encoding: "Encoding", chosen: AdditiveClass, *, network: b
     if not network:
         return smoothed
     sizes = [block.size for block in chosen.blocks]
-    centred = centred_effects(chosen.effects, chosen.intercepts, sizes, chosen.counts)
+    centred = centred_effects(chosen.effects, chosen.intercepts, sizes, (), chosen.counts)
     return replace(smoothed, inputs=inputs_of(chosen.blocks, centred.effects, chosen.counts))
 
 

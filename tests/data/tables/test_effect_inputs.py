@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 import torch
 
+from fedminmax.core.additive.effects import centred_effects
 from fedminmax.core.additive.model import AdditiveModel
-from fedminmax.core.additive.smoothing import centred_effects
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
 from fedminmax.data.tables.plain_fit import inputs_of
@@ -21,7 +21,7 @@ def with_its_effects(saved: SavedModel) -> SavedModel:
     assert isinstance(model, AdditiveModel)
     sizes = [block.size for block in encoding.blocks]
     counts = torch.arange(1.0, sum(sizes) + 1.0)
-    centred = centred_effects(model.effects, model.bias, sizes, counts)
+    centred = centred_effects(model.effects, model.bias, sizes, (), counts)
     inputs = inputs_of(encoding.blocks, centred.effects, counts)
     return replace(saved, encoding=replace(encoding, inputs=inputs))
 

@@ -15,12 +15,6 @@ here are totals over records.
 Curvature is most of what is sent, and changes little once effects do. It is asked for again only
 after a step whose gain was not what the quadratic had promised.
 
-``centred_effects`` are what each code adds to a score, so that base + contributions = score, for
-every record: nothing is approximated. The score of two classes is the log-odds of the second; of
-more classes, each one's output less the mean of all outputs (softmax does not see that mean); of a
-quantity, the output. A block's effects have the mean 0 over the training records. Standard errors
-are those of a smooth fit (Wood: Generalized Additive Models, 2017, section 6.10), from V.
-
 | symbol    | name               |
 |-----------|--------------------|
 | theta     | SmoothFit.theta    |
@@ -33,7 +27,6 @@ are those of a smooth fit (Wood: Generalized Additive Models, 2017, section 6.10
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -322,79 +315,3 @@ def _change(before: Tensor, now: Tensor) -> float:
     """Return the largest relative change of a block's degrees of freedom."""
     changes = (now - before).abs() / (1.0 + now)
     return float(changes.max())
-
-
-@dataclass(frozen=True, eq=False)
-class CentredEffects:
-    """The mean score [scores], and what each code adds to it [scores, columns], by block."""
-
-    base: Tensor
-    effects: Tensor
-    sizes: tuple[int, ...]
-
-    def contributions(self, codes: Tensor) -> Tensor:
-        """Return what the codes [n, blocks] add to each score: [n, scores, blocks]."""
-        parts = torch.split(self.effects, list(self.sizes), dim=1)
-        columns = [part.T[codes[:, block].long()] for block, part in enumerate(parts)]
-        return torch.stack(columns, dim=2)
-
-
-def score_contrasts(outputs: int) -> Tensor:
-    """Return the matrix that turns outputs into scores [scores, outputs].
-
-    >>> score_contrasts(2).tolist(), score_contrasts(1).tolist()
-    ([[-1.0, 1.0]], [[1.0]])
-    """
-    if outputs == 1:
-        return torch.ones(1, 1, dtype=torch.float64)
-    if outputs == 2:
-        return torch.tensor([[-1.0, 1.0]], dtype=torch.float64)
-    return torch.eye(outputs, dtype=torch.float64) - 1.0 / outputs
-
-
-def centred_effects(
-    effects: Tensor, intercepts: Tensor, sizes: Sequence[int], counts: Tensor
-) -> CentredEffects:
-    """Centre effects [outputs, columns] by the training records of each code [columns].
-
-    A block without any counted record stays as it is.
-    """
-    contrasts = score_contrasts(len(effects))
-    scores = contrasts @ effects.detach().double()
-    base = contrasts @ intercepts.detach().double()
-    parts = []
-    by_block = torch.split(scores, list(sizes), dim=1)
-    for part, share in zip(by_block, shares_of(counts, sizes), strict=True):
-        mean = part @ share
-        base = base + mean
-        parts.append(part - mean[:, None] if float(share.sum()) else part)
-    return CentredEffects(base, torch.cat(parts, dim=1), tuple(sizes))
-
-
-def shares_of(counts: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Return each block's shares of its counted records; zeros if none are counted."""
-    return [part / part.sum().clamp(min=1.0) for part in torch.split(counts.double(), list(sizes))]
-
-
-def standard_errors(
-    structure: LinearStructure, covariance: Tensor, blocks: Sequence[Block], counts: Tensor
-) -> Tensor:
-    """Return the standard error of every centred effect [scores, codes].
-
-    ``covariance`` [f, f] is that of the free parameters.
-    """
-    columns = structure.columns
-    directions = score_contrasts(structure.outputs) @ structure.basis
-    by_output = covariance.reshape(-1, columns, directions.shape[1], columns)
-    shares = shares_of(counts, [block.size for block in blocks])
-    ends = pairwise(accumulate((block.own.size for block in blocks), initial=0))
-    places = [slice(*own) for own in ends]
-    errors = []
-    for direction in directions:
-        for block, span, share in zip(blocks, places, shares, strict=True):
-            own = torch.einsum("a,axby,b->xy", direction, by_output[:, span, :, span], direction)
-            if block.nodes:
-                own = block.line_shares() @ own @ block.line_shares().T
-            mean = own @ share
-            errors.append((own.diagonal() - 2.0 * mean + mean @ share).clamp(min=0).sqrt())
-    return torch.cat(errors).reshape(len(directions), -1)
