@@ -149,10 +149,6 @@ def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa
     raise KeyboardInterrupt
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def say(message: str) -> None:
     """Print a message on standard error, unbuffered; on a terminal no word is cut."""
     text = f"fedminmax: {message}"
@@ -160,3 +156,7 @@ def say(message: str) -> None:
         width = shutil.get_terminal_size().columns
         text = fill(text, width, break_long_words=False, break_on_hyphens=False)
     print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
