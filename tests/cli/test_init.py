@@ -34,7 +34,9 @@ def test_files_become_a_configuration_that_loads(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [
         "fedminmax.toml: 2 sites, 8 rows, target 'ill' (2 classes), 3 features, groups by sex",
         POSITIVE,
-        "Review fedminmax.toml, then: fedminmax train fedminmax.toml",
+        "Review fedminmax.toml. Next:",
+        "  fedminmax advise fedminmax.toml    what to expect",
+        "  fedminmax train fedminmax.toml",
     ]
     config = read_config(tmp_path / "fedminmax.toml")
     listed = (Protected("sex", values=("Female", "Male")),)

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedminmax.findings.disclosure import Counts, is_small, publishable, remarks
+from fedminmax.findings.disclosure import (
+    LEAST,
+    Counts,
+    decimals_of_count,
+    is_small,
+    publishable,
+    remarks,
+)
 from fedminmax.findings.records import Results
 from tests.runs.run_folders import results
 
@@ -81,6 +88,21 @@ def test_counts_of_sites_tell_nothing_more_of_groups(table: list[list[int]]) -> 
             filled = northwest_corner(sites, other)
             assert [sum(line) for line in filled] == sites
             assert [sum(column) for column in zip(*filled, strict=True)] == other
+
+
+@given(rows=st.integers(2 * LEAST - 1, 5000), share=st.floats(0.0, 1.0))
+def test_a_rate_of_a_hidden_count_does_not_tell_it(rows: int, share: float) -> None:
+    """The sum of a small count and this one is told: each other small count has the same rate.
+
+    With a digit more it would not: 47 of 60 is 0.783, which no other number near 60 can be.
+    """
+    decimals = decimals_of_count(rows)
+    told = f"{round(share * rows) / rows:.{decimals}f}"
+    for other in range(rows - LEAST + 2, rows + LEAST - 1):
+        nearest = round(float(told) * other)
+        assert told in [f"{own / other:.{decimals}f}" for own in range(nearest - 1, nearest + 2)]
+    alike = {n for n in range(52, 69) if any(f"{k / n:.3f}" == "0.783" for k in range(n + 1))}
+    assert alike == {60}
 
 
 def northwest_corner(lines: list[int], columns: list[int]) -> list[list[int]]:

@@ -160,7 +160,7 @@ def test_groups_that_differ_are_drawn_and_listed(tmp_path: Path) -> None:
     assert "effect of “dose” and “ward” is clearly another one in some groups" in part.introduction
     by_title = {figure.title: figure for figure in part.shown}
     # The mean of 20 and 30 records at 0.1 and 0.2, and 0.4 more.
-    assert by_title["dose"].tables[1].lines[0] == ("below 2", "0.56", "0.196", "40")
+    assert by_title["dose"].tables[1].lines[0] == ("below 2", "0.56", "0.196")
     assert by_title["ward"].tables[1].lines[1][0] == "2 others"
     for figure in part.shown:
         for drawn in (inline_svg(figure), inline_svg(figure.narrow)):

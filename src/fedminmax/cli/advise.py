@@ -23,7 +23,7 @@ def add_to(commands: Commands) -> None:
         commands,
         "advise",
         give_advice,
-        short="show before training what the row counts imply",
+        short="see what to expect before you train",
         text="Show before any training what the row counts by site and group imply: whether "
         "protecting the worst site protects the worst group, which groups are too small, what a "
         "site reveals to the server, how many rounds and bytes a run takes, and what would help. "

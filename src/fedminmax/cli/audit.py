@@ -30,7 +30,7 @@ def add_to(commands: Commands) -> None:
         commands,
         "audit",
         audit,
-        short="measure a model that you already have by group",
+        short="measure by group a model that you already have",
         text="Measure a model that was trained elsewhere by group, with the intervals and the "
         "report of our own runs. MODEL is an ONNX file, a skops file of scikit-learn, or a run "
         "folder; with --predictions the files have its predictions as a column, and there is no "

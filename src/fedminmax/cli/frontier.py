@@ -22,7 +22,7 @@ def add_to(commands: Commands) -> None:
         commands,
         "frontier",
         show_frontier,
-        short="the models between the plain and the minimax one",
+        short="find models between the standard and the minimax one",
         text="Find about ten models between the plain model, which has the lowest mean risk, and "
         "the minimax model, which has the lowest risk for its worst-off group, in up to 15 rounds "
         "more. Each is certified: no model of this kind is better for both. Between sites, write "

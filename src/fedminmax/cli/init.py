@@ -35,7 +35,7 @@ def add_to(commands: Commands) -> None:
         commands,
         "init",
         init,
-        short="look at your files and write a commented fedminmax.toml",
+        short="read your files and write a commented fedminmax.toml",
         text="Look at the sites' files (CSV or Parquet) and write a commented configuration: "
         "target, classes, features with their kinds and categories, sensitive attributes, sites, "
         "model, method.",
@@ -134,7 +134,9 @@ def init(options: argparse.Namespace) -> None:
             print(f"column '{column}': no list of categories; the sites agree on them")
     for warning in _warnings(out):
         say(f"warning: {warning}")
-    print(f"Review {out}, then: fedminmax train {out}")
+    print(f"Review {out}. Next:")
+    print(f"  fedminmax advise {out}    what to expect")
+    print(f"  fedminmax train {out}")
 
 
 def _say_if_wide(files: Sequence[Path]) -> None:

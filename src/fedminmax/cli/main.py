@@ -35,7 +35,7 @@ EXAMPLES = """examples:
   fedminmax train fedminmax.toml
   fedminmax report runs/fedminmax
 
-'fedminmax COMMAND --help' has the options of a command.
+'fedminmax COMMAND --help' lists the options of a command.
 """
 
 
@@ -86,9 +86,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
         f"{title}:\n" + "".join(f"  {name:<11} {short.get(name)}\n" for name in names)
         for title, names in COMMANDS.items()
     )
-    parser.epilog = (
-        f"{listed}\n{EXAMPLES}\n'fedminmax COMMAND --help' has the options of a command."
-    )
+    parser.epilog = f"{listed}\n{EXAMPLES}"
     return parser
 
 

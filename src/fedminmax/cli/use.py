@@ -40,7 +40,7 @@ def _add_predict(commands: Commands) -> None:
         commands,
         "predict",
         predict,
-        short="predictions of a trained model for new rows",
+        short="apply a trained model to new records",
         text="Predict the rows of a file, in their order. It needs only the feature columns: no "
         "target, and no sensitive attribute that is not a feature.",
         example="predict runs/fedminmax new.csv --out new_predictions.csv",
@@ -117,7 +117,7 @@ def _add_export(commands: Commands) -> None:
         commands,
         "export",
         export,
-        short="a trained model for other programs (ONNX, MLflow)",
+        short="save a trained model for other programs (ONNX, MLflow)",
         text="Write a trained model as ONNX, from encoded features or raw columns to probabilities "
         "or quantities, with names of features and classes in its metadata; or as an MLflow model, "
         "for 'mlflow models serve'.",
@@ -170,7 +170,7 @@ def _add_evaluate(commands: Commands) -> None:
         commands,
         "evaluate",
         evaluate,
-        short="metrics by group of a trained model",
+        short="show every measure of a trained model by group",
         text="Show a trained model's metrics by group with their intervals: on the rows held out "
         "from training, or on your own files with target and sensitive attributes.",
         example="evaluate runs/fedminmax new_north.csv",

@@ -23,7 +23,7 @@ def add_to(commands: Commands) -> None:
         commands,
         "watch",
         watch,
-        short="show a run in the browser while it goes on",
+        short="show a run in the browser while it trains",
         text="Serve one page to this machine alone: risk by group and weights by round as they "
         "come, the optimality gap, who answered, time left and "
         "privacy budget. RUN is a folder that 'fedminmax train' or 'fedminmax federation' writes, "

@@ -2,13 +2,17 @@
 
 No count of records from 1 to 9 is passed on, and none that a total would tell.
 
-All small counts are hidden, and with them the smallest other one (secondary suppression: Hundepool
-et al., Statistical disclosure control, 2012, chapter 4). Their sum is told, so totals stay exact.
-Nobody can tell a small count from that: exchanging it with the smallest other one, or with a small
-one, hides the same places and leaves the same sum. If all that are hidden are equal, moving one
-record from one to another does. Counts by site and group at once are not passed on at all.
+All small counts are hidden, and with them the largest one (secondary suppression: Hundepool et al.,
+Statistical disclosure control, 2012, chapter 4). Their sum is told, so totals stay exact. Nobody
+can tell a small count from that: exchanging it with the largest one, or with a small one, hides the
+same places and leaves the same sum. If all that are hidden are equal, moving one record from one to
+another does. Rates tell nothing more: 47 of 60 is 0.783, and of 54 to 62 records no other number
+has that share. So rates of a group whose count is hidden have fewer digits, as many as every number
+of records near its own can have; the largest group needs to lose fewest. Counts by site and group
+at once are not passed on at all.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +26,8 @@ from fedminmax.findings.text import NOTHING, capitalised, decimals_of, estimate
 from fedminmax.metrics.intervals import MIN_ROWS
 
 LEAST = 10
+# Decimals that nobody shows: no limit.
+MANY = 9
 FEWER = f"fewer than {LEAST}"
 WITHOUT_AGGREGATION = "the server sees every reply of every site separately"
 NOT_COVERED = (
@@ -64,7 +70,7 @@ class Counts:
         """Say what is known of the counts that are not shown; "" if all are.
 
         >>> publishable([500, 30, 4]).note(["a", "b", "c"], "test record")
-        'b and c: 34 test records together, because a count below 10 is not shown.'
+        'a and c: 504 test records together, because a count below 10 is not shown.'
         """
         if not self.hidden:
             return ""
@@ -78,13 +84,13 @@ def publishable(counts: Sequence[int]) -> Counts:
     """Return counts without those from 1 to 9, and without what would tell them.
 
     >>> publishable([500, 30, 4])
-    Counts(shown=(500, None, None), together=34, total=534)
+    Counts(shown=(None, 30, None), together=504, total=534)
     >>> publishable([500, 30, 0])
     Counts(shown=(500, 30, 0), together=None, total=530)
     """
-    smallest = min((count for count in counts if count >= LEAST), default=0)
+    largest = max(counts, default=0)
     hides = any(map(is_small, counts))
-    hidden = [hides and count in (*range(1, LEAST), smallest) and count > 0 for count in counts]
+    hidden = [hides and count in (*range(1, LEAST), largest) and count > 0 for count in counts]
     together = sum(count for count, own in zip(counts, hidden, strict=True) if own)
     total = sum(counts)
     return Counts(
@@ -106,7 +112,33 @@ def is_told(test: Measured, metric: str, place: int) -> bool:
     own = [rows]
     if metric in OF_CLASS and test.positives:
         own += [test.positives[place], rows - test.positives[place]]
-    return not any(map(is_small, own))
+    return not any(map(is_small, own)) and decimals_told(test, metric, place) > 0
+
+
+def decimals_told(test: Measured, metric: str, place: int) -> int:
+    """Return the most decimals that a group's value and its interval may have; 0 is none at all.
+
+    They are limited if its count is hidden, and for a rate of a class if that class's is. Errors of
+    numbers are no shares of a count.
+    """
+    if "accuracy" not in test.metrics or metric not in test.metrics:
+        return MANY
+    lists = [[level.rows for level in test.metrics[name].by_group] for name in (metric, "accuracy")]
+    if metric in OF_CLASS and test.positives:
+        records = zip(lists[1], test.positives, strict=True)
+        lists += [list(test.positives), [rows - own for rows, own in records]]
+    if not any(place in publishable(counts).hidden for counts in lists):
+        return MANY
+    return decimals_of_count(lists[0][place])
+
+
+def decimals_of_count(rows: int) -> int:
+    """Return how many decimals every number of records near this one has a share for.
+
+    >>> [decimals_of_count(rows) for rows in (10, 60, 500, 5000)]
+    [0, 1, 2, 3]
+    """
+    return min(3, int(math.log10(max(1, rows - LEAST + 1))))
 
 
 def is_small(count: int) -> bool:

@@ -127,7 +127,7 @@ def _without_verdict(results: Results) -> str:
         return "Too few test records to say which group is worst off."
     metric = kinds_of(results)[0]
     level = results.test.metrics[metric].by_group[results.groups.index(worst[0])]
-    cell, *_ = level_cell(results, metric, level).split(" (")
+    cell, *_ = level_cell(results, metric, level, worst[0]).split(" (")
     return f"“{worst[0]}” is worst off: {cell} {unit_of(results)}."
 
 
@@ -189,13 +189,13 @@ def _facts(results: Results) -> list[KeyFact]:
 
 def _levels(results: Results, metric: str) -> list[KeyFact]:
     worst, levels = worst_of(results), results.test.metrics[metric]
-    named = {"Everyone": levels.overall}
+    named = {"Everyone": (EVERYONE, levels.overall)}
     if worst is not None:
         own = levels.by_group[results.groups.index(worst[0])]
-        named = {f"Worst-off group: {worst[0]}": own, **named}
+        named = {f"Worst-off group: {worst[0]}": (worst[0], own), **named}
     found = []
-    for title, level in named.items():
-        value, _, interval = level_cell(results, metric, level).partition(" (")
+    for title, (group, level) in named.items():
+        value, _, interval = level_cell(results, metric, level, group).partition(" (")
         note = f"{interval_name(results.test)} {interval.removesuffix(')')}" if interval else ""
         found.append(KeyFact(title, None, value, unit_of(results), note, "same"))
     return found

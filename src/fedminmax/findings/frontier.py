@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from fedminmax.core.text import counted, listed, upper_percent, upper_text
 from fedminmax.data.tables.census import Count
+from fedminmax.findings.disclosure import MANY, decimals_told, is_told
 from fedminmax.findings.records import RISK, Interval, NotNegative, Proof, Results
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import (
@@ -167,33 +168,35 @@ def group_tables(frontier: FrontierFile) -> list[Table]:
 def _group_table(frontier: FrontierFile, metric: str) -> Table:
     first = frontier.points[0].results
     decimals, is_rate = decimals_of(first, metric), metric == ACCURACY
-    what = f"Misclassified of {PER:,}" if is_rate else capitalised(risk_name(first))
+    what = f"Misclassified per {PER:,}" if is_rate else capitalised(risk_name(first))
 
-    def value(interval: Interval) -> str:
+    def value(interval: Interval, most: int) -> str:
         if is_rate and interval.value is not None:
-            return number(PER * (1.0 - interval.value), 0)
-        return number(interval.value, decimals)
+            return number(PER * (1.0 - interval.value), min(0, most - 3))
+        return number(interval.value, min(decimals, most))
 
-    def change(interval: Interval) -> str:
+    def change(interval: Interval, most: int) -> str:
         low, high = interval.low, interval.high
         if low is None or high is None:
             return ""
         if is_rate:
-            return f" ({span(-PER * high, -PER * low, 0)})"
-        return f" ({span(low, high, decimals)})"
+            return f" ({span(-PER * high, -PER * low, min(0, most - 3))})"
+        return f" ({span(low, high, min(decimals, most))})"
 
     def cells(place: int | None) -> list[str]:
-        shown = []
+        shown, most = [], MANY if place is None else decimals_told(first.test, metric, place)
         for point in frontier.points:
             own, changed = point.results.test.metrics[metric], point.results.change
-            text = value(own.overall if place is None else own.by_group[place])
+            text = value(own.overall if place is None else own.by_group[place], most)
             if changed is not None and metric in changed.metrics:
                 by = changed.metrics[metric]
-                text += change(by.overall if place is None else by.by_group[place])
+                text += change(by.overall if place is None else by.by_group[place], most)
             shown.append(text)
         return shown
 
-    lines = [(name, *cells(place)) for place, name in enumerate(first.groups)]
+    test = first.test
+    told = [place for place in range(len(first.groups)) if is_told(test, metric, place)]
+    lines = [(first.groups[place], *cells(place)) for place in told]
     return Table(
         f"{what} by group on test records; in parentheses, from model 2 on, the interval of the "
         "change from plain",

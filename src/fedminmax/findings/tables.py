@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedminmax.core.text import listed
 from fedminmax.data.tables.census import CensusFile
-from fedminmax.findings.disclosure import FEWER, is_told, publishable
+from fedminmax.findings.disclosure import FEWER, decimals_told, is_told, publishable
 from fedminmax.findings.records import RISK, Measured, Metric, Results
 from fedminmax.findings.text import (
     NOTHING,
@@ -67,7 +67,7 @@ def mistakes_tables(results: Results) -> list[Table]:
     metric = kinds_of(results)[0]
     levels = results.test.metrics[metric]
     cells = [
-        (name, rows, level_cell(results, metric, level))
+        (name, rows, level_cell(results, metric, level, name))
         for name, rows, level in zip(
             (*results.groups, EVERYONE),
             records_cells(results.test),
@@ -177,8 +177,10 @@ def metrics_table(
             name,
             counts[place],
             *(
-                _starred(*own, name, place) if is_told(test, metric, place) else NOTHING
-                for metric, own in zip(shown, columns, strict=True)
+                _starred(own, min(decimals, decimals_told(test, metric, place)), name, place)
+                if is_told(test, metric, place)
+                else NOTHING
+                for metric, (own, decimals) in zip(shown, columns, strict=True)
             ),
         )
         for place, name in enumerate(results.groups)
@@ -276,6 +278,8 @@ def _both(results: Results, baseline: Results | None, metric: str, place: int | 
             if place is not None and not is_told(own.test, metric, place):
                 return NOTHING
             found = own.test.metrics[metric]
+            if place is not None:
+                decimals = min(decimals, decimals_told(own.test, metric, place))
             levels.append(found.overall if place is None else found.by_group[place])
     return f" {ARROW} ".join(number(level.value, decimals) for level in levels)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fedminmax.core.text import counted, listed
+from fedminmax.findings.disclosure import MANY, decimals_told
 from fedminmax.findings.records import RISK, Change, Interval, Results, VerdictOfRun
 from fedminmax.findings.text import (
     NOTHING,
@@ -331,15 +332,18 @@ def interval_text(results: Results, change: Change) -> str:
 def _shown(results: Results, change: Change, value: float, *, sign: bool = False) -> str:
     """Format a value of this change in people of 1,000, or in the unit of an error."""
     write = signed if sign else number
+    metric = next(own for own, kind in KINDS.items() if kind == change.kind)
+    most = MANY
+    if change.group != EVERYONE:
+        most = decimals_told(results.test, metric, results.groups.index(change.group))
     if change.kind not in OF_PEOPLE:
-        metric = RISK if change.kind == RISK else ERROR
-        return write(value, decimals_of(results, metric))
+        return write(value, min(most, decimals_of(results, metric)))
     # Decimals that the interval leaves uncertain mean nothing, but an end that is not 0 shows it.
     decimals = 0 if PEOPLE * (change.high - change.low) >= 4.0 else 1
     if change.is_clear:
         nearest = PEOPLE * min(abs(change.low), abs(change.high))
         decimals = max(decimals, math.ceil(-math.log10(2.0 * nearest)))
-    return write(PEOPLE * value, decimals)
+    return write(PEOPLE * value, min(decimals, most - 3))
 
 
 def change_texts(results: Results, change: Change) -> ChangeTexts:
@@ -362,9 +366,12 @@ def change_cells(results: Results, change: Change | None) -> tuple[str, str, str
     return texts.before, texts.after, shown.rstrip()
 
 
-def level_cell(results: Results, metric: str, level: Interval) -> str:
+def level_cell(results: Results, metric: str, level: Interval, group: str) -> str:
     """Return a value with its interval as mistakes of 1,000, or as it is."""
+    most = MANY
+    if group != EVERYONE:
+        most = decimals_told(results.test, metric, results.groups.index(group))
     if metric != ACCURACY or level.value is None or level.low is None or level.high is None:
-        return estimate(level, decimals_of(results, metric))
+        return estimate(level, min(most, decimals_of(results, metric)))
     value, low, high = (PEOPLE * (1.0 - end) for end in (level.value, level.high, level.low))
-    return estimate(Interval(value=value, low=low, high=high), 0)
+    return estimate(Interval(value=value, low=low, high=high), min(0, most - 3))

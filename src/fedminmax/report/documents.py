@@ -26,6 +26,8 @@ from fedminmax.core.text import counted, markdown_table, markdown_text
 from fedminmax.findings.disclosure import (
     FEWER,
     LEAST,
+    decimals_of_count,
+    decimals_told,
     is_small,
     is_told,
     publishable,
@@ -165,7 +167,7 @@ class Known:
             metric = test.metrics[name]
             lines = [("all records", estimate(metric.overall, 3))]
             lines += [
-                (group, estimate(metric.by_group[place], 3))
+                (group, estimate(metric.by_group[place], min(3, decimals_told(test, name, place))))
                 for place, group in enumerate(self.results.groups)
                 if metric.by_group[place].has_enough_rows and is_told(test, name, place)
             ]
@@ -367,12 +369,18 @@ def _line(own: Category, rates: Mapping[str, Estimate], best: str) -> list[str]:
         return [own.name, rows, NOTHING, NOTHING, f"{FEWER} are of one class"]
     if is_small(selected_rows) or is_small(own.rows - selected_rows):
         return [own.name, rows, NOTHING, NOTHING, f"{FEWER} are selected, or are not"]
-    selected = f"{rate.value:.3f} ({rate.low:.3f} to {rate.high:.3f})"
+    if not own.told and not decimals_of_count(own.rows):
+        return [own.name, rows, NOTHING, NOTHING, "would tell a count that is not shown"]
+    places = 3 if own.told else decimals_of_count(own.rows)
+    selected = " to ".join(f"{end:.{places}f}" for end in (rate.low, rate.high))
+    selected = f"{rate.value:.{places}f} ({selected})"
     if own.name == best:
         return [own.name, rows, selected, "1.00", "highest rate" if rate.value else "none selected"]
     found = ratio(rate, rates[best])
     if math.isnan(found.value):
         return [own.name, rows, selected, NOTHING, "nobody is selected"]
-    high = f"{found.high:.2f}" if math.isfinite(found.high) else "no limit"
+    places = min(2, places)
+    high = f"{found.high:.{places}f}" if math.isfinite(found.high) else "no limit"
     remark = "below four fifths" if found.value < 0.8 else ""
-    return [own.name, rows, selected, f"{found.value:.2f} ({found.low:.2f} to {high})", remark]
+    shown = f"{found.value:.{places}f} ({found.low:.{places}f} to {high})"
+    return [own.name, rows, selected, shown, remark]

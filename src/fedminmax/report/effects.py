@@ -183,9 +183,8 @@ def _table_of_group(effect: Effect, departure: Departure) -> Table:
     for cell, codes in enumerate(departure.cells):
         level = _number(level_of(effect, departure, cell))
         error = _number(ERRORS * departure.errors[cell])
-        label = _codes_name(axis, codes)
-        lines.append((label, level, error, f"{departure.records[cell]:,}"))
-    head = (effect.name, "its own effect", "give or take", "training records")
+        lines.append((_codes_name(axis, codes), level, error))
+    head = (effect.name, "its own effect", "give or take")
     return Table(f"Effect of {effect.name} in “{departure.group}”", head, tuple(lines))
 
 
@@ -201,15 +200,17 @@ def _codes_name(axis: Axis, codes: Sequence[int]) -> str:
 
 
 def _table(effect: Effect, scores: Sequence[str], main: Mapping[str, Effect]) -> Table:
-    """Return the figure's numbers; of codes with enough records."""
+    """Return the figure's numbers, of codes with enough records.
+
+    How many these are is not told: what is missing from the total would tell the others.
+    """
     numbers = tuple(scores) if len(scores) > 1 else ("effect", "give or take")
     if len(effect.axes) == 2:
         bars = _lines_of_cells(effect, main)
     else:
         bars = _lines_of_bins(effect) if effect.axes[0].is_number else bars_of(effect)
-    lines = tuple((bar.label, *_cells(bar.values, bar.errors), f"{bar.count:,.0f}") for bar in bars)
-    caption = f"Effect of {effect.name}"
-    return Table(caption, (effect.name, *numbers, "training records"), lines)
+    lines = tuple((bar.label, *_cells(bar.values, bar.errors)) for bar in bars)
+    return Table(f"Effect of {effect.name}", (effect.name, *numbers), lines)
 
 
 def _cells(values: Sequence[float], errors: Sequence[float]) -> tuple[str, ...]:
@@ -240,7 +241,10 @@ def _lines_of_bins(effect: Effect) -> list[Bar]:
             parts[-1].append(code)
         else:
             parts.append([code])
+    if len(parts) > 1 and sum(effect.counts[other] for other in parts[-1]) < MIN_SHOWN:
+        last = parts.pop()
+        parts[-1] += last
     lines = [bar_of(effect, part, _codes_name(axis, part)) for part in parts]
     if axis.has_missing:
         lines.append(bar_of(effect, [bins], "missing"))
-    return [line for line in lines if line.count]
+    return [line for line in lines if line.count >= MIN_SHOWN]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedminmax.findings.disclosure import FEWER, publishable, small_groups_text
+from fedminmax.findings.disclosure import FEWER, is_told, publishable, small_groups_text
 from fedminmax.findings.findings import Tone, unit_of
 from fedminmax.findings.records import Change, Interval, Results
 from fedminmax.findings.tables import Table, mistakes_tables
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_LINES = 30
-MAX_TICKS = 3
+MAX_TICKS = 4
 # A line that leaves the drawing ends in an arrow: the widest may be this many times the median.
 MAX_SPREAD = 8.0
 # So few lines are all shown whole.
@@ -108,7 +108,11 @@ def _changes(results: Results) -> list[Line]:
     metric = kinds_of(results)[0]
     tested = _tested(results)
     *groups, everyone = mistakes_of(results, metric)
-    compared = [change for change in groups if change and change.has_enough_rows]
+    compared = [
+        own
+        for place, own in enumerate(groups)
+        if own and own.has_enough_rows and is_told(results.test, metric, place)
+    ]
     compared.sort(key=lambda change: -change.before)
     told = [*compared, everyone] if everyone else []
     return [_line(results, change, tested[change.group]) for change in told]
@@ -144,13 +148,17 @@ def _levels(results: Results) -> list[Line]:
     metric, tested = kinds_of(results)[0], _tested(results)
     levels = results.test.metrics[metric]
     named = dict(zip(results.groups, levels.by_group, strict=True))
-    compared = [(name, own) for name, own in named.items() if own.has_enough_rows]
+    compared = [
+        (name, own)
+        for place, (name, own) in enumerate(named.items())
+        if own.has_enough_rows and is_told(results.test, metric, place)
+    ]
     told = [(name, own) for name, own in (*compared, (EVERYONE, levels.overall)) if _has_ends(own)]
     if not told or told[-1][0] != EVERYONE:
         return []
     lines = []
     for name, own in told:
-        value, _, interval = level_cell(results, metric, own).partition(" (")
+        value, _, interval = level_cell(results, metric, own, name).partition(" (")
         ends = _ends(metric, own)
         is_everyone = name == EVERYONE
         lines.append(

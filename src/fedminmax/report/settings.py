@@ -26,7 +26,7 @@ from fedminmax.config.sections import (
 )
 from fedminmax.core.text import duration_text
 from fedminmax.findings.convergence import short_convergence
-from fedminmax.findings.disclosure import is_told, publishable
+from fedminmax.findings.disclosure import MANY, decimals_told, is_told, publishable
 from fedminmax.findings.records import Interval, Results
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import NOTHING, metric_name
@@ -196,10 +196,10 @@ def _lines(results: Results) -> Iterator[list[str]]:
     test = results.test
     for metric, measured in test.metrics.items():
         counts = publishable([level.rows for level in measured.by_group])
-        withheld = {*counts.hidden, *publishable(test.positives).hidden}
         for place, (group, level) in enumerate(zip(results.groups, measured.by_group, strict=True)):
             if is_told(test, metric, place):
-                digits = ".3f" if place in withheld else ".6g"
+                most = decimals_told(test, metric, place)
+                digits = ".6g" if most == MANY else f".{most}f"
                 yield _line(results, metric, group, counts.shown[place], level, digits)
         yield _line(results, metric, EVERYONE, counts.total, measured.overall, ".6g")
 
