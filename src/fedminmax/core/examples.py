@@ -49,8 +49,8 @@ def new_array(shape: Sequence[int], kind: DTypeLike) -> NDArray[Any]:
         os.posix_fallocate(file.fileno(), 0, size)
         # NumPy would keep each column's file open, and a process may open only so many.
         place = f"/dev/fd/{file.fileno()}"
-        own = torch.from_file(place, shared=True, size=size, dtype=torch.uint8)
-        return cast("NDArray[Any]", own.numpy().view(kind).reshape(shape))
+        mapped = torch.from_file(place, shared=True, size=size, dtype=torch.uint8)
+        return cast("NDArray[Any]", mapped.numpy().view(kind).reshape(shape))
 
 
 def new_tensor(shape: Sequence[int], kind: torch.dtype) -> Tensor:
@@ -76,9 +76,9 @@ def counted_each(numbers: NDArray[np.integer[Any]], least: int = 0) -> NDArray[n
     """
     counts = np.zeros(least, np.int64)
     for part in portions(len(numbers)):
-        own = np.bincount(numbers[part], minlength=len(counts))
-        own[: len(counts)] += counts
-        counts = own
+        more = np.bincount(numbers[part], minlength=len(counts))
+        more[: len(counts)] += counts
+        counts = more
     return counts
 
 
@@ -92,10 +92,10 @@ def gathered(pieces: Iterable[Mapping[KeyT, NDArray[Any]]]) -> dict[KeyT, NDArra
     first, second = next(rest), next(rest, None)
     if second is None:
         return dict(first)
-    columns = {name: _Column(own.dtype) for name, own in first.items()}
+    columns = {name: _Column(column.dtype) for name, column in first.items()}
     for piece in chain((first, second), rest):
-        for name, own in piece.items():
-            columns[name].add(own)
+        for name, column in piece.items():
+            columns[name].add(column)
     return {name: column.whole() for name, column in columns.items()}
 
 

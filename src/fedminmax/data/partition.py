@@ -330,7 +330,7 @@ def set_aside(rows: Examples, share: float, seed: int, site: str) -> tuple[Examp
     labels = rows.y.cpu() if rows.y.dtype == torch.int64 and rows.y.dim() == 1 else group
     strata = torch.stack([group, labels]).numpy()
     split = split_strata(strata, share, seed=seed, site=site, purpose=Purpose.VALIDATION)
-    train, validation = (torch.from_numpy(own).to(rows.group.device) for own in split)
+    train, validation = (torch.from_numpy(positions).to(rows.group.device) for positions in split)
     return rows.rows(train), rows.rows(validation)
 
 

@@ -158,9 +158,9 @@ class AFL:
 
     def weigh(self, order: Order, sites: Tensor, counts: Tensor) -> RowWeights:
         """lambda_k (theta - theta_k) = eta (lambda_k / n_k) sum_i grad loss_i."""
-        own = order.weights[sites]
-        per_row = own / counts.sum(dim=1)
-        return RowWeights(per_row.unsqueeze(1).expand_as(counts), own)
+        site_weights = order.weights[sites]
+        per_row = site_weights / counts.sum(dim=1)
+        return RowWeights(per_row.unsqueeze(1).expand_as(counts), site_weights)
 
     def update(self, state: AFLState, total: Sums) -> AFLState:
         """Descend in theta, ascend in lambda; a site that did not answer keeps its weight."""

@@ -172,15 +172,17 @@ class MethodCard:
             if field.init and field.name not in DESCRIPTIVE
         }
 
-    def build(self, common: Mapping[str, object], own: Mapping[str, str] = {}) -> AnyMethod[Any]:
-        """Build the method from its ``own`` settings (text) and the ``common`` ones it supports."""
+    def build(
+        self, common: Mapping[str, object], options: Mapping[str, str] = {}
+    ) -> AnyMethod[Any]:
+        """Build the method from its ``options`` (text) and the ``common`` settings it supports."""
         kinds = self.option_types
-        for name in own:
+        for name in options:
             if name not in kinds:
                 raise InputError(
                     f"{self.key} has no option '{name}'; it has {', '.join(kinds) or 'none'}"
                 )
-        texts = dict(self.required) | dict(own)
+        texts = dict(self.required) | dict(options)
         values = {name: _parse(self.key, name, text, kinds[name]) for name, text in texts.items()}
         shared = {name: value for name, value in common.items() if name in kinds}
         method: AnyMethod[Any] = self.make(**(shared | values))

@@ -164,23 +164,23 @@ class DRFA:
 
     def local(self, order: Order, site: SiteData, workspace: Workspace) -> Sums:
         """Train with a snapshot; in the second phase, return a batch's loss."""
-        own = float(order.weights[site.number])
+        weight = float(order.weights[site.number])
         if order.phase == 0:
-            return sampling.train_with_snapshot(order, site, workspace, self._plan, weight=own)
-        if own == 0:
+            return sampling.train_with_snapshot(order, site, workspace, self._plan, weight=weight)
+        if weight == 0:
             return sampling.with_own_loss(zero_sums(0, site.groups, site.sites), site, 0.0)
         stream = local_stream(order, site)
         batch = next(shuffled_batches(len(site.examples), self.batch_size, stream))
         reply = sums_before_training(order, sampling.only_rows(site, batch), workspace)
-        return sampling.with_own_loss(reply, site, own * sampling.mean_loss(reply))
+        return sampling.with_own_loss(reply, site, weight * sampling.mean_loss(reply))
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Both displacements, or a batch's mean loss."""
-        own = float(order.weights[sender.number])
+        weight = float(order.weights[sender.number])
         if order.phase == 0:
-            return sampling.expect_snapshot(order, sender, reply, self._plan, weight=own)
-        rows = batch_sizes(sender.rows, self.batch_size)[0] if own else 0
-        mean = own * float(reply.group_loss.sum()) / rows if own else 0.0
+            return sampling.expect_snapshot(order, sender, reply, self._plan, weight=weight)
+        rows = batch_sizes(sender.rows, self.batch_size)[0] if weight else 0
+        mean = weight * float(reply.group_loss.sum()) / rows if weight else 0.0
         return ExpectedReply(
             numbers=0, scale=0.0, rows=rows, evaluations=0, own_loss=OwnLoss(1, mean, mean)
         )

@@ -130,17 +130,17 @@ class FairFed(LocalTraining):
         scores = positive_scores_of(workspace, examples, site.rows_per_chunk)
         positives = sum_by_cell(positive_answers(scores), examples, site.groups)
         counts = count_by_cell(examples, site.groups).to(torch.float64)
-        own = self._own_numbers(positives, counts, site.number, site.sites)
-        sums = [positives.flatten(), counts.flatten(), own]
+        numbers = self._own_numbers(positives, counts, site.number, site.sites)
+        sums = [positives.flatten(), counts.flatten(), numbers]
         return replace(before, statistics=torch.cat(sums))
 
     def _own_numbers(self, positives: Tensor, counts: Tensor, number: int, sites: int) -> Tensor:
         """Return F_k or Acc_k, whether it is F_k, and a 1 for taking part, in the own column."""
         gap = disparity(self.parity, positives, counts)
-        own = torch.zeros(3, sites, dtype=torch.float64)
+        numbers = torch.zeros(3, sites, dtype=torch.float64)
         measure = accuracy(positives, counts) if math.isnan(gap) else gap
-        own[:, number] = torch.tensor([measure, not math.isnan(gap), True], dtype=torch.float64)
-        return own.flatten()
+        numbers[:, number] = torch.tensor([measure, not math.isnan(gap), True], dtype=torch.float64)
+        return numbers.flatten()
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Sums within their cells and the number derived from them, or training."""
@@ -151,14 +151,14 @@ class FairFed(LocalTraining):
         cells = LABELS * len(sender.counts)
         lower, upper = limits_by_cell(reply, sender)
         sums = with_numbers(reply.statistics[: 2 * cells], 2 * cells).view(2, LABELS, -1)
-        own = self._own_numbers(sums[0], sums[1], sender.number, sender.sites)
+        numbers = self._own_numbers(sums[0], sums[1], sender.number, sender.sites)
         return ExpectedReply(
             numbers=0,
             scale=0.0,
             rows=sender.rows,
             evaluations=0,
-            lower=torch.cat([lower, own]),
-            upper=torch.cat([upper, own]),
+            lower=torch.cat([lower, numbers]),
+            upper=torch.cat([upper, numbers]),
         )
 
     def update(self, state: FairFedState, total: Sums) -> FairFedState:

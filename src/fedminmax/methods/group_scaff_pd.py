@@ -149,8 +149,10 @@ class GroupSCAFFPD(LocalTraining):
         examples, rows = site.examples, len(site.examples)
         message = order.weights.to(order.parameters)
         row_weights = message[: site.groups][examples.group]
-        own, _ = weighted_gradient([workspace], examples, row_weights / rows, site.rows_per_chunk)
-        correction = workspace.in_storage_order(message[site.groups :] - own)
+        gradient, _ = weighted_gradient(
+            [workspace], examples, row_weights / rows, site.rows_per_chunk
+        )
+        correction = workspace.in_storage_order(message[site.groups :] - gradient)
         trained = train_with_extra_gradient(
             workspace,
             examples,
@@ -180,12 +182,12 @@ class GroupSCAFFPD(LocalTraining):
         steps = self.epochs * batches_per_epoch(rows, self.batch_size)
         plain = expect_local_epochs(order, sender, reply, self.plan, row_weight=largest)
         # Each step also contains c - grad F_k(theta^r), a weighted mean over all rows.
-        own = float(torch.dot(sender.counts.to(torch.float64), by_group.square()).sqrt())
+        length = float(torch.dot(sender.counts.to(torch.float64), by_group.square()).sqrt())
         return replace(
             plain,
             rows=0,
             evaluations=rows * (1 + self.epochs),
-            reach=plain.reach + self.learning_rate * steps * own * path_of(sender, reply).slope,
+            reach=plain.reach + self.learning_rate * steps * length * path_of(sender, reply).slope,
             fixed=plain.fixed + self.learning_rate * steps * rows * float(direction.norm()),
         )
 
@@ -227,9 +229,9 @@ def _sums_by_group(order: Order, site: SiteData, workspace: Workspace) -> Sums:
     loss = torch.zeros(site.groups, dtype=torch.float64)
     gradients = order.parameters.new_zeros(site.groups, order.parameters.numel())
     for group in count.nonzero().squeeze(1).tolist():
-        own = examples.rows((examples.group == group).nonzero().squeeze(1))
-        ones = order.parameters.new_ones(len(own))
-        gradient, losses = weighted_gradient([workspace], own, ones, site.rows_per_chunk)
+        members = examples.rows((examples.group == group).nonzero().squeeze(1))
+        ones = order.parameters.new_ones(len(members))
+        gradient, losses = weighted_gradient([workspace], members, ones, site.rows_per_chunk)
         gradients[group] = gradient
         loss[group] = losses.sum(dtype=torch.float64)
     return replace(

@@ -138,7 +138,7 @@ class LoGoFair(LocalTraining):
         thresholds = fair_thresholds(scores, group, prices, self.local_budget, self.parity)
         mass = weights_of(scores, self.parity)
         positives = torch.where(scores > thresholds[group], mass, 0.0)
-        sums = torch.cat([sum_by_group(own, site) for own in (positives, mass)])
+        sums = torch.cat([sum_by_group(values, site) for values in (positives, mass)])
         shifts = -torch.logit(thresholds, eps=NEVER)
         kept = torch.cat([order.parameters, shifts.to(order.parameters)])
         return replace(reply, statistics=sums), kept
@@ -206,8 +206,8 @@ def fair_thresholds(
     if budget >= 1.0 or len(present) < 2:
         return thresholds
     plans = [
-        _GroupPlan.of(scores[group == own], float(prices[own]), thresholds[own], parity)
-        for own in present
+        _GroupPlan.of(scores[group == number], float(prices[number]), thresholds[number], parity)
+        for number in present
     ]
     # The best numbers change only where a possible rate is half a budget away.
     ends = torch.cat([plan.rates for plan in plans])
@@ -216,8 +216,8 @@ def fair_thresholds(
     chosen = torch.stack([plan.chosen(middles, budget) for plan in plans])
     values = torch.stack([plan.values[cut] for plan, cut in zip(plans, chosen, strict=True)])
     best = chosen[:, int(values.sum(dim=0).argmax())]
-    for own, plan, cut in zip(present, plans, best.tolist(), strict=True):
-        thresholds[own] = plan.thresholds[cut]
+    for number, plan, cut in zip(present, plans, best.tolist(), strict=True):
+        thresholds[number] = plan.thresholds[cut]
     return thresholds
 
 

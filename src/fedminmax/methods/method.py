@@ -7,9 +7,9 @@ method's sites also keep private state. These three need only the sum of the rep
 method needs each reply separately.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -151,14 +151,6 @@ class RowWeights:
     scale: Tensor
 
 
-class EndingMethod(Method[StateT], Protocol[StateT]):
-    """A method that knows when it is done: another round would change almost nothing."""
-
-    def is_done(self, state: StateT) -> bool:
-        """Return whether the state is good enough to stop."""
-        ...
-
-
 class OneStepMethod(Method[StateT], Protocol[StateT]):
     """A method whose sites take one full-batch gradient step."""
 
@@ -277,9 +269,9 @@ def rate_of(method: ServerHalf[StateT]) -> float:
 
 
 def is_done(method: AnyMethod[StateT], state: StateT) -> bool:
-    """Return whether the method knows that it is done."""
-    own: object = getattr(method, "is_done", None)
-    return own is not None and cast("EndingMethod[StateT]", method).is_done(state)
+    """Return whether the method knows that another round would change almost nothing."""
+    decides: Callable[[StateT], bool] | None = getattr(method, "is_done", None)
+    return decides is not None and decides(state)
 
 
 def declares_replies(method: object) -> "TypeIs[HasExpectations]":

@@ -292,14 +292,15 @@ def _expected_of_one_step(
     method: OneStepMethod[Any], order: Order, sender: Sender, reply: Sums
 ) -> ExpectedReply:
     """The step is eta sum_i c_i grad_i: the row weights determine everything."""
-    own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
+    row_weights = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
     slopes = sender.limits.squared_slopes(sender.counts, reply.group_loss)
     return ExpectedReply(
         numbers=len(order.parameters),
-        scale=float(own.scale[0]),
+        scale=float(row_weights.scale[0]),
         rows=sender.rows,
         evaluations=sender.rows,
-        reach=rate_of(method) * math.sqrt(float(torch.dot(own.coefficients[0] ** 2, slopes))),
+        reach=rate_of(method)
+        * math.sqrt(float(torch.dot(row_weights.coefficients[0] ** 2, slopes))),
         own_loss=_loss_of_all_rows(method, sender, reply),
         adds_up=True,
     )
@@ -356,10 +357,10 @@ def reported_gradients(
         for own_weights, gradient in zip(weights, gradients, strict=True):
             yield ReportedGradient(own_weights, gradient, reach)
     elif takes_one_step(method):
-        own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
+        row_weights = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
         gradient = step / rate_of(method)
         if sender.limits.ridge:
             # The ridge's part is known, and not included in the losses.
-            penalised = float(own.coefficients[0] @ sender.counts.to(torch.float64))
+            penalised = float(row_weights.coefficients[0] @ sender.counts.to(torch.float64))
             gradient = gradient - sender.limits.ridge * penalised * order.parameters.to(gradient)
-        yield ReportedGradient(own.coefficients[0], gradient, reach / rate_of(method))
+        yield ReportedGradient(row_weights.coefficients[0], gradient, reach / rate_of(method))

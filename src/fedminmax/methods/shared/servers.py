@@ -150,8 +150,8 @@ def _proved_boundary(server: object, *, knows_groups: bool) -> ProvedBoundary | 
     mean, worst = float(server.fixed.shares @ risks), float(games[-1].mix(risks).max())
     if near.is_sought:
         mean, worst = near.mean, near.worst
-    own = server.offsets
-    mean, worst = mean - own.of_mean(server.fixed), worst - own.of_mix(games[-1])
+    offsets = server.offsets
+    mean, worst = mean - offsets.of_mean(server.fixed), worst - offsets.of_mix(games[-1])
     if not knows_groups:
         return ProvedBoundary(mean, None, penalty)
     if not server.proves:
@@ -161,7 +161,7 @@ def _proved_boundary(server: object, *, knows_groups: bool) -> ProvedBoundary | 
         bound = server.bound_of(game, float(game.mix(server.risks).max()))
         # Of its own game earlier rounds may have proved more.
         bound = max(bound, server.lower) if game.keep_share == server.fixed.keep_share else bound
-        lines.append((game.keep_share, bound - own.of_mix(game)))
+        lines.append((game.keep_share, bound - offsets.of_mix(game)))
     return ProvedBoundary(mean, worst, penalty, tuple(lines))
 
 
