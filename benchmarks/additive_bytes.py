@@ -22,8 +22,8 @@ from fedminmax.network.flare.local import local_federation
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.run import run_folder
 from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import SecureAggregation, plan_of_config
-from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 
 MEGABYTE = 1e6

@@ -45,8 +45,8 @@ from fedminmax.network.server.sites import PlainSites, Sites
 from fedminmax.network.site.sender import Asked, Credentials, MaskedSender
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site, read_call
+from fedminmax.network.wire.calls import NO_LIMITS, Answer, Endpoint
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.plan import NetworkPlan, SecureAggregation
 from fedminmax.network.wire.sections import (
     Sections,
@@ -56,7 +56,6 @@ from fedminmax.network.wire.sections import (
     summary_to_bytes,
     sums_of,
 )
-from fedminmax.network.wire.transport import NO_LIMITS, Answer
 from fedminmax.training.train import train
 
 LOCAL = PlannedRun("fedavg", {"learning_rate": "0.5", "epochs": "2", "batch_size": "none"}, 100)

@@ -119,16 +119,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("package", "users", "words"),
     [
         ("onnx", ["fedminmax.exports.onnx"], ["export", "run", "--onnx", "model.onnx"]),
-        (
-            "tensorboard",
-            ["fedminmax.exports.tensorboard_log", "torch.utils.tensorboard"],
-            [*TRAIN, "--tensorboard"],
-        ),
-        (
-            "mlflow",
-            ["fedminmax.exports.mlflow_log"],
-            [*TRAIN, "--mlflow-uri", "sqlite:///rounds.db"],
-        ),
+        ("tensorboard", ["torch.utils.tensorboard"], [*TRAIN, "--tensorboard"]),
+        ("mlflow", ["fedminmax.exports.mlflow"], [*TRAIN, "--mlflow-uri", "sqlite:///rounds.db"]),
     ],
 )
 def test_one_line_says_what_to_install(

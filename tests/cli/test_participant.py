@@ -11,13 +11,13 @@ import pytest
 from fedminmax.cli import participant
 from fedminmax.cli.participant import Registration
 from fedminmax.core.files import held
+from fedminmax.network.flare.local import OUTPUT_FILE, REGISTERED
 from fedminmax.network.flare.presence import (
     LOCK_FILE,
     RUNNING_FILE,
     connection_problem,
     only_one,
 )
-from fedminmax.network.flare.processes import OUTPUT_FILE, REGISTERED
 from fedminmax.network.site.settings import SETTINGS_FILE, SiteSettings, site_settings_text
 from tests.cli.in_process import call, complaint_here
 

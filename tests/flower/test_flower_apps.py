@@ -12,10 +12,10 @@ from flwr.app import Error, Message
 from fedminmax.core.errors import InputError
 from fedminmax.flower import Rows, client_app
 from fedminmax.flower.client import name_of
-from fedminmax.flower.grid import GridTransport
+from fedminmax.flower.server import GridTransport
 from fedminmax.network.site.journal import KEPT_FOLDER, Event, read_journal
 from fedminmax.network.wire import transport
-from fedminmax.network.wire.endpoints import Endpoint
+from fedminmax.network.wire.calls import Endpoint
 from tests.flower.flower_in_process import SITES, GridHere, answering, make_rows, write_config
 from tests.flower.same_run import assert_same_run, simulate
 

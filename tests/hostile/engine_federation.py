@@ -17,8 +17,7 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.network.flare.coordinator import read_job
 from fedminmax.network.flare.kits import COORDINATOR, ONE_PERSON, write_site_settings
-from fedminmax.network.flare.local import LocalFederation, local_federation
-from fedminmax.network.flare.processes import OUTPUT_FILE
+from fedminmax.network.flare.local import OUTPUT_FILE, LocalFederation, local_federation
 from fedminmax.network.server.log import Event, LiveRound
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import NetworkPlan

@@ -19,8 +19,8 @@ from fedminmax.network.site.journal import Event, read_journal
 from fedminmax.network.site.sender import Credentials
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import AnsweringSite, Site
+from fedminmax.network.wire.calls import Endpoint
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.plan import NetworkPlan
 from tests.network.masked_problem import FOUR_SITES
 from tests.network.network_problem import DirectTransport

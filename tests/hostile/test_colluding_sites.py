@@ -23,8 +23,8 @@ from fedminmax.network.secure.messages import (
 )
 from fedminmax.network.secure.session import Terms, check_terms
 from fedminmax.network.site.journal import Journal, tells_too_much
+from fedminmax.network.wire.calls import Question
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import Question
 from fedminmax.network.wire.plan import threshold_for
 from tests.network.secure.masked_sites import FIRST, LAYOUT, ORDER, SEVEN, MaskedSites, terms_for
 

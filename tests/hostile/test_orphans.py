@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from fedminmax.network.flare.kits import provision, write_site_settings
+from fedminmax.network.flare.local import free_port
 from fedminmax.network.flare.process_tree import ENDED_WITH_PARENT, is_alive
-from fedminmax.network.flare.processes import free_port
 from fedminmax.network.site.settings import SiteSettings
 from tests.cli.command import ONE_THREAD, command
 from tests.network.flare.sleeping_processes import SECONDS, SLEEP, started

@@ -24,8 +24,12 @@ from nvflare.private.admin_defs import Message
 from nvflare.private.fed.utils.fed_utils import private_decomposers
 
 from fedminmax.network.flare.kits import write_site_settings
-from fedminmax.network.flare.local import LocalFederation, local_federation
-from fedminmax.network.flare.processes import OUTPUT_FILE, has_registered
+from fedminmax.network.flare.local import (
+    OUTPUT_FILE,
+    LocalFederation,
+    has_registered,
+    local_federation,
+)
 from fedminmax.network.site.settings import SiteSettings
 from tests.hostile.engine_federation import table_in_kit, wait_for
 from tests.network.network_problem import SITES, write_tables

@@ -23,7 +23,7 @@ from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_
 from fedminmax.network.secure.messages import Ask, to_bytes
 from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.sites import SentOrder
-from fedminmax.network.wire.endpoints import Endpoint, Question
+from fedminmax.network.wire.calls import Endpoint, Question
 from fedminmax.network.wire.messages import order_to_bytes
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan, SecureAggregation, plan_to_bytes
 from tests.hostile.hostile_server import AttackedSites

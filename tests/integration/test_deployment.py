@@ -19,8 +19,8 @@ import pytest
 
 import fedminmax
 from fedminmax.cli.main import main
+from fedminmax.network.flare.local import free_port
 from fedminmax.network.flare.process_tree import end
-from fedminmax.network.flare.processes import free_port
 from fedminmax.network.flare.session import FederationStatus, federation_status
 from tests.cli.command import command, fedminmax_process
 from tests.cli.command import fedminmax as fedminmax_here

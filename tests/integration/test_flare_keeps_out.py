@@ -23,8 +23,8 @@ from fedminmax.network.flare import patches as listening
 from fedminmax.network.flare.coordinator import CONNECTION_LOST
 from fedminmax.network.flare.job_files import write_job
 from fedminmax.network.flare.kits import COORDINATOR, provision, write_site_settings
+from fedminmax.network.flare.local import free_port
 from fedminmax.network.flare.presence import connection_problem
-from fedminmax.network.flare.processes import free_port
 from fedminmax.network.flare.session import (
     ENDED,
     SECONDS_PER_LOGIN,

@@ -16,13 +16,12 @@ from safetensors.torch import load
 
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.core.errors import InputError
-from fedminmax.network.flare.local import LocalFederation, local_federation
-from fedminmax.network.flare.processes import OUTPUT_FILE
+from fedminmax.network.flare.local import OUTPUT_FILE, LocalFederation, local_federation
 from fedminmax.network.secure.messages import UnmaskAsk, from_bytes
 from fedminmax.network.server.run import read_members, run_folder, run_plan
 from fedminmax.network.site.journal import KEPT_FOLDER, Entry, Event, read_journal
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.endpoints import Endpoint
+from fedminmax.network.wire.calls import Endpoint
 from fedminmax.network.wire.messages import ORDER_NUMBERS
 from fedminmax.network.wire.plan import NetworkPlan, SecureAggregation
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds

@@ -17,7 +17,7 @@ import pytest
 
 from fedminmax.core.errors import InputError
 from fedminmax.flare import ALLOWED_CLASSES, FedMinMaxRecipe
-from fedminmax.network.flare.processes import free_port, has_registered
+from fedminmax.network.flare.local import free_port, has_registered
 from tests.docs.blocks import blocks_of
 from tests.flower.flower_in_process import SITES, write_config
 from tests.flower.same_run import assert_same_run, simulate

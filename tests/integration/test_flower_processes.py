@@ -21,7 +21,7 @@ import polars as pl
 import pytest
 from examples.flower.hospitals.task import make_rows
 
-from fedminmax.network.flare.processes import free_port
+from fedminmax.network.flare.local import free_port
 from fedminmax.network.site.journal import KEPT_FOLDER
 from tests.docs.blocks import blocks_of, lines_of
 from tests.flower.same_run import assert_same_run, simulate

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fedminmax.network.site.journal import KEPT_EVENTS, Entry, read_journal
 from fedminmax.network.site.site import AnsweringSite
+from fedminmax.network.wire.calls import Endpoint
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import Endpoint
 from tests.network.masked_problem import FourSites
 
 

@@ -26,8 +26,8 @@ from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.site.journal import read_journal
 from fedminmax.network.site.policy import read_own_rows
 from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.calls import Endpoint
 from fedminmax.network.wire.codec import RefusedError, record_to_bytes
-from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.messages import counts_from_bytes
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.values import COUNTS_PER_COLUMN, totals_to_bytes

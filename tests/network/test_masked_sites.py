@@ -24,7 +24,7 @@ from fedminmax.network.server.measure import read_measured
 from fedminmax.network.server.run import read_members, read_proof, run_folder, run_plan
 from fedminmax.network.site import encoded_site, site
 from fedminmax.network.site.journal import read_journal
-from fedminmax.network.wire.endpoints import Endpoint, Question
+from fedminmax.network.wire.calls import Endpoint, Question
 from fedminmax.network.wire.plan import ALL_SITES
 from fedminmax.network.wire.sections import Sections, sections_of_sums
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedminmax.network.flare.federation_file import read_federation_file
-from fedminmax.network.flare.processes import free_port
+from fedminmax.network.flare.local import free_port
 from tests.packages.build import ROOT, build_wheel
 from tests.packages.containers import (
     PATIENCE,

@@ -36,13 +36,13 @@ from fedminmax.network.flare.coordinator import RESULTS, Coordinator
 from fedminmax.network.flare.federation_file import (
     masked_by_default,
     read_federation_file,
+    read_requests,
     read_sites_of,
     write_masked_by_default,
     write_sites_of,
 )
 from fedminmax.network.flare.kits import NO_REQUESTS, provision, site_readme
 from fedminmax.network.flare.local import local_federation
-from fedminmax.network.flare.requests import read_requests
 from fedminmax.network.flare.session import (
     RunStatus,
     Unsupervised,
@@ -50,8 +50,8 @@ from fedminmax.network.flare.session import (
 )
 from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, threshold_for
-from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation import (
     NETWORK_FOLDER,
     RESUME_FOLDER,

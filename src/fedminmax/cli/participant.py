@@ -16,7 +16,15 @@ import psutil
 
 from fedminmax.cli.main import say
 from fedminmax.core.errors import InputError
+from fedminmax.network.flare.federation_file import check_own_key
 from fedminmax.network.flare.kits import make_private, site_name
+from fedminmax.network.flare.local import (
+    OUTPUT_FILE,
+    has_registered,
+    output_size,
+    start_server,
+    start_site,
+)
 from fedminmax.network.flare.presence import (
     SITE_FILE,
     connection_problem,
@@ -25,14 +33,6 @@ from fedminmax.network.flare.presence import (
     presence,
 )
 from fedminmax.network.flare.process_tree import end
-from fedminmax.network.flare.processes import (
-    OUTPUT_FILE,
-    has_registered,
-    output_size,
-    start_server,
-    start_site,
-)
-from fedminmax.network.flare.requests import check_own_key
 from fedminmax.network.site.settings import SETTINGS_FILE, read_site_settings
 
 UNHEALTHY = 1

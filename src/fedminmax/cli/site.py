@@ -135,7 +135,7 @@ def _add_check(actions: Commands) -> None:
 def _request(options: argparse.Namespace) -> None:
     """Make a site's key, and a certificate request for the coordinator."""
     from fedminmax.cli.main import say
-    from fedminmax.network.flare.requests import write_request
+    from fedminmax.network.flare.federation_file import write_request
 
     key, sent = write_request(options.site, options.out)
     say(

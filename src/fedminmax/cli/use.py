@@ -154,7 +154,7 @@ def export(options: argparse.Namespace) -> None:
 
 
 def _export_mlflow(options: argparse.Namespace) -> None:
-    from fedminmax.exports.mlflow_model import model_file_of, write_mlflow
+    from fedminmax.exports.mlflow import model_file_of, write_mlflow
 
     folder = options.mlflow_model
     if options.raw_columns:

@@ -24,8 +24,8 @@ from fedminmax.network.site.agreeing import SERVER
 from fedminmax.network.site.journal import KEPT_FOLDER, Journal
 from fedminmax.network.site.settings import SETTINGS_FILE, SiteSettings, read_site_settings
 from fedminmax.network.site.site import FAILED, AnsweringSite, Site, read_call, refuse
+from fedminmax.network.wire.calls import ARGUMENTS, Endpoint
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import ARGUMENTS, Endpoint
 from fedminmax.network.wire.plan import NetworkPlan, plan_from_bytes
 from fedminmax.runs.federation import NETWORK_FOLDER, RESUME_FOLDER
 

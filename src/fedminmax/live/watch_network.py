@@ -12,8 +12,8 @@ from pathlib import Path
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import is_held
 from fedminmax.live.watch import LiveModel, LiveRun, LiveSite, Stage, without_groups
+from fedminmax.network.flare.coordinator import ObservedJob, observe_jobs
 from fedminmax.network.flare.local import SECONDS_TO_START, SERVER
-from fedminmax.network.flare.observer import ObservedJob, observe_jobs
 from fedminmax.network.server.disk import CLAIM_FILE
 from fedminmax.network.server.news import News, PlannedJob, ProgressReporter
 from fedminmax.network.server.run import read_outcome

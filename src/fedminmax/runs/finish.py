@@ -292,6 +292,6 @@ def write_finished(training: TableTraining, runs: Sequence[FinishedRun]) -> None
     results = assemble(runs, sums, config, census, privacy=privacy, by_site=by_site)
     write_run(runs[0], results[0], config, census)
     if config.logging.mlflow_uri:
-        from fedminmax.exports.mlflow_log import log_model
+        from fedminmax.exports.mlflow import log_model
 
         log_model(config.logging.mlflow_uri, runs[0].table_run.folder)

@@ -9,7 +9,7 @@ import tempfile
 import time
 import tomllib
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +50,7 @@ from fedminmax.runs.plan import (
 )
 from fedminmax.training.checkpoint import RunSoFar, resume_run
 from fedminmax.training.progress import initial_progress
-from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, scalars
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,18 +293,35 @@ class RoundSink(Protocol):
         ...
 
 
+class TensorBoardLog:
+    """Event files in a folder; earlier events after ``restored_round`` are purged."""
+
+    def __init__(self, folder: Path, groups: Sequence[str], restored_round: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._groups = groups
+        self._writer = SummaryWriter(folder, purge_step=restored_round + 1)
+
+    def add(self, record: RoundRecord) -> None:
+        """Write a round."""
+        for name, value in scalars(record, self._groups).items():
+            self._writer.add_scalar(name, value, record.round)
+
+    def close(self) -> None:
+        """Flush and close the event file."""
+        self._writer.close()
+
+
 def _further_sinks(
     training: TableTraining, run: TableRun, start: int, stack: ExitStack
 ) -> Iterator[RoundSink]:
     """Open the further destinations for rounds that the user asked for."""
     logging, groups = training.config.logging, training.tables.group_names
     if logging.tensorboard:
-        from fedminmax.exports.tensorboard_log import TensorBoardLog
-
         board = TensorBoardLog(run.folder / "tensorboard", groups, start)
         yield stack.enter_context(closing(board))
     if logging.mlflow_uri:
-        from fedminmax.exports.mlflow_log import MlflowLog
+        from fedminmax.exports.mlflow import MlflowLog
 
         tracked = MlflowLog(logging.mlflow_uri, run.folder, groups, run.options)
         yield stack.enter_context(closing(tracked))

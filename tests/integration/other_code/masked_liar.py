@@ -24,7 +24,7 @@ from fedminmax.network.secure.messages import (
 )
 from fedminmax.network.secure.secure_site import SecureSite
 from fedminmax.network.site.site import AnsweringSite, read_call
-from fedminmax.network.wire.endpoints import Endpoint, Question
+from fedminmax.network.wire.calls import Endpoint, Question
 
 FOLDER_VARIABLE = "FEDMINMAX_TEST_FOLDER"
 LIES, DEATHS, TELLS_WEST = "lies", "deaths", "tells-west"

@@ -24,8 +24,7 @@ from fedminmax.network.secure.messages import (
 )
 from fedminmax.network.server import remote
 from fedminmax.network.wire import transport
-from fedminmax.network.wire.endpoints import Endpoint, Question
-from fedminmax.network.wire.transport import Answer
+from fedminmax.network.wire.calls import Answer, Endpoint, Question
 
 # The site's other code is in the same folder, which is on the path of these processes alone.
 LIAR: Any = import_module("masked_liar")

@@ -13,14 +13,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedminmax.network.flare.process_tree import end, is_alive, with_descendants
-from fedminmax.network.flare.watchdog import run_watchdog, with_watchdog
+from fedminmax.network.flare.process_tree import (
+    end,
+    is_alive,
+    run_watchdog,
+    with_descendants,
+    with_watchdog,
+)
 from tests.network.flare.sleeping_processes import PARENT, SECONDS, SLEEP, started
 
 COMMAND = """
 import sys, time
 from pathlib import Path
-from fedminmax.network.flare.watchdog import with_watchdog
+from fedminmax.network.flare.process_tree import with_watchdog
 with with_watchdog(Path(sys.argv[1])):
     print("watched", flush=True)
     time.sleep(600)

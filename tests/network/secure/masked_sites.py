@@ -20,7 +20,7 @@ from fedminmax.network.secure.session import Authority, Identity, Roster, Terms,
 from fedminmax.network.secure.totals import MaskedTotal, MaskedTotals, open_session
 from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import Limits
-from fedminmax.network.wire.endpoints import Endpoint, Question
+from fedminmax.network.wire.calls import Endpoint, Question
 from fedminmax.network.wire.plan import threshold_for
 from tests.network.network_problem import DirectTransport
 

@@ -18,8 +18,8 @@ from fedminmax.network.secure.messages import (
     upload_from_bytes,
 )
 from fedminmax.network.site.journal import JOURNAL_FILE, Journal
+from fedminmax.network.wire.calls import Endpoint, Question
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import Endpoint, Question
 from tests.network.secure.masked_sites import (
     FIRST,
     LAYOUT,

@@ -19,8 +19,8 @@ from fedminmax.network.site.journal import (
 )
 from fedminmax.network.site.policy import planned_questions
 from fedminmax.network.site.site import FAILED, Site
+from fedminmax.network.wire.calls import ARGUMENTS, Endpoint, Question
 from fedminmax.network.wire.codec import RefusedError, write_vectors
-from fedminmax.network.wire.endpoints import ARGUMENTS, Endpoint, Question
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from tests.network.logged_sites import LoggedSites
 from tests.network.masked_problem import FOUR_SITES, listed_config, masked_plan

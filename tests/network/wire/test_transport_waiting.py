@@ -4,14 +4,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedminmax.network.server.log import Attendance
-from fedminmax.network.wire.endpoints import Endpoint
-from fedminmax.network.wire.site_rules import SiteRules
-from fedminmax.network.wire.transport import (
+from fedminmax.network.wire.calls import (
     CHECKS_UNTIL_GONE,
     MIN_SECONDS,
     NO_LIMITS,
     POLL_SECONDS,
     Answer,
+    Endpoint,
+    SiteRules,
     wait_for_all,
 )
 

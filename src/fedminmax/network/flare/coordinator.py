@@ -6,6 +6,8 @@ A job is ended early if a process was lost, if nothing is heard from the job for
 site is back without the job. NVIDIA FLARE does not bring back a job that lost a process: such
 a job is submitted again, and goes on after the last round that the server saved. Nor can a site
 that was away join a running job: when it is back, the job is stopped and submitted again, with it.
+
+``observe_jobs`` looks at a job without taking part in it: nothing is submitted, stopped or fetched.
 """
 
 import time
@@ -21,11 +23,15 @@ from fedminmax.network.flare.job_files import write_job
 from fedminmax.network.flare.session import (
     ENDED,
     GONE,
+    MAX_RUNS_PER_PLAN,
+    RUNNING,
     Participants,
+    Unsupervised,
     connected,
     fetch_results,
     has_idle_site,
     is_known,
+    list_jobs,
     news_of,
     reason_of,
     server_start_time,
@@ -36,9 +42,10 @@ from fedminmax.network.flare.session import (
     wait_for_sites,
 )
 from fedminmax.network.server.log import Event, LiveRound, Notice
+from fedminmax.network.server.news import News
 from fedminmax.network.server.run import Outcome, read_outcome, run_folder
 from fedminmax.network.wire.plan import NetworkPlan
-from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 
 POLL_SECONDS = 0.3
 SECONDS_BETWEEN_STATUS = 2.0
@@ -234,3 +241,56 @@ def read_job(place: Path) -> str | None:
     """Return the job of a run that was submitted; None if there is none."""
     path = place / JOB_FILE
     return path.read_text(encoding="utf-8").strip() if path.exists() else None
+
+
+@dataclass(frozen=True)
+class ObservedJob:
+    """A job at one moment: its run's name, the engine's status, and its news if it is running.
+
+    Without a ``job`` there is none; ``is_lost`` means that the server does not answer.
+    """
+
+    job: str | None
+    name: str = ""
+    status: str = ""
+    news: News | None = None
+    is_lost: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job has ended, in whatever way."""
+        return self.status.startswith(ENDED)
+
+
+def observe_jobs(kit: Path, seconds: float, place: Path | None = None) -> Generator[ObservedJob]:
+    """Yield how a job is, at each call, with the rounds that were not yet yielded.
+
+    The job is the one that ``place`` remembers, or else the newest one that runs at the server.
+    """
+    last_job, seen = None, [0] * MAX_RUNS_PER_PLAN
+    while True:
+        try:
+            with connected(kit, seconds, Unsupervised().check) as session:
+                while True:
+                    jobs = list_jobs(session)
+                    if place is not None:
+                        own = read_job(place)
+                        jobs = [entry for entry in jobs if entry[0] == own]
+                    running = [entry for entry in jobs if entry[2] == RUNNING]
+                    if not jobs:
+                        yield ObservedJob(None)
+                        continue
+                    job, name, status = (running or jobs)[0]
+                    if job != last_job:
+                        # A job that is submitted again may begin before rounds that were seen.
+                        last_job, seen = job, [0] * MAX_RUNS_PER_PLAN
+                    news = news_of(session, job, seen) if status == RUNNING else None
+                    for number, entry in news.rounds if news else ():
+                        seen[number] = _later(seen[number], entry)
+                    yield ObservedJob(job, name, status, news)
+        except GONE:
+            yield ObservedJob(last_job, is_lost=True)
+
+
+def _later(seen: int, entry: RoundRecord) -> int:
+    return max(seen, entry.round)

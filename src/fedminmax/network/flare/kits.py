@@ -26,8 +26,7 @@ from fedminmax.network.flare.engine import (
     prepare_builders,
     prepare_project,
 )
-from fedminmax.network.flare.federation_file import write_rosters
-from fedminmax.network.flare.requests import certify_requests
+from fedminmax.network.flare.federation_file import certify_requests, write_rosters
 from fedminmax.network.site.settings import SETTINGS_FILE, SiteSettings, site_settings_text
 
 PROJECT = "fedminmax"

@@ -15,9 +15,14 @@ from fedminmax.network.flare.engine import (
 )
 from fedminmax.network.server.news import ProgressReporter, news_as_json
 from fedminmax.network.server.run import publish_results, run_plan
-from fedminmax.network.wire.endpoints import Endpoint
+from fedminmax.network.wire.calls import (
+    NO_LIMITS,
+    PRESENCE_TIMEOUT,
+    Answer,
+    Endpoint,
+    wait_for_all,
+)
 from fedminmax.network.wire.plan import plan_from_bytes
-from fedminmax.network.wire.transport import NO_LIMITS, PRESENCE_TIMEOUT, Answer, wait_for_all
 
 RUNS_FOLDER = "fedminmax_runs"
 # Where a job's coordinator finds the run among the job's results.

@@ -17,7 +17,7 @@ from fedminmax.network.site.journal import KEPT_FOLDER, Journal
 from fedminmax.network.site.sender import Credentials
 from fedminmax.network.site.settings import SETTINGS_FILE, read_site_settings
 from fedminmax.network.site.site import FAILED, AnsweringSite, Site, refuse
-from fedminmax.network.wire.endpoints import ARGUMENTS, Endpoint
+from fedminmax.network.wire.calls import ARGUMENTS, Endpoint
 
 LOG = logging.getLogger("fedminmax.site")
 OPEN_DOORS = "its engine was not started by fedminmax; start it with 'fedminmax site start'"

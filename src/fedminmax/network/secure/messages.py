@@ -30,8 +30,8 @@ from fedminmax.network.secure.masks import (
     exact_from_bytes,
     exact_to_bytes,
 )
+from fedminmax.network.wire.calls import Question
 from fedminmax.network.wire.codec import RefusedError, record_from_bytes, record_to_bytes
-from fedminmax.network.wire.endpoints import Question
 
 MAX_BYTES = 2**24
 DIGEST_BYTES = 32

@@ -38,8 +38,8 @@ from fedminmax.network.secure.session import (
     entry_of,
     roster_from_bytes,
 )
+from fedminmax.network.wire.calls import Question
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import Question
 
 SERVER = "the server"
 

@@ -20,16 +20,18 @@ from fedminmax.network.secure import messages
 from fedminmax.network.secure.fixed_point import Layout, WrongMasksError
 from fedminmax.network.secure.masks import SECRET_BYTES, mask_at, read_total, restore, self_mask_key
 from fedminmax.network.secure.session import Roster, Terms, entry_from_bytes
-from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import SECURE, Endpoint, Question
-from fedminmax.network.wire.transport import (
+from fedminmax.network.wire.calls import (
     MIN_SECONDS,
     NO_LIMITS,
     POLL_SECONDS,
+    SECURE,
+    Endpoint,
+    Question,
     Transport,
     gather,
     present_sites,
 )
+from fedminmax.network.wire.codec import RefusedError
 
 NO_FAILURES: Mapping[str, str] = MappingProxyType({})
 # Notes, before masks are taken off a total, of which question and over which sites it is.

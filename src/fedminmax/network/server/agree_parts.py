@@ -46,10 +46,9 @@ from fedminmax.network.server.disk import read_record, write_record
 from fedminmax.network.server.log import RoundNotes
 from fedminmax.network.server.remote import RemoteFederation
 from fedminmax.network.server.sites import Received, Sites
+from fedminmax.network.wire.calls import Endpoint, Transport, gather
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import Endpoint
 from fedminmax.network.wire.plan import NetworkPlan, task_of
-from fedminmax.network.wire.transport import Transport, gather
 from fedminmax.network.wire.values import by_column, names_from_bytes, totals_to_bytes
 from fedminmax.training.additive_class import (
     AdditiveClass,

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from fedminmax.core.files import JsonLog
 from fedminmax.methods.method import StateT
+from fedminmax.network.wire.calls import MIN_SECONDS, SiteRules, Transport, present_sites
 from fedminmax.network.wire.plan import NetworkPlan
-from fedminmax.network.wire.site_rules import SiteRules
-from fedminmax.network.wire.transport import MIN_SECONDS, Transport, present_sites
 from fedminmax.training.round_record import RoundRecord, SiteNotes
 from fedminmax.training.train import Round
 

@@ -24,10 +24,9 @@ from fedminmax.network.secure.totals import MaskedTotal, MaskedTotals, NoTotalEr
 from fedminmax.network.server.disk import read_record, write_record
 from fedminmax.network.server.log import Attendance
 from fedminmax.network.server.sites import Received, RecordT
+from fedminmax.network.wire.calls import NO_ARGUMENTS, Endpoint, Question, Transport, gather
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import NO_ARGUMENTS, Endpoint, Question
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan, SecureAggregation, plan_to_bytes
-from fedminmax.network.wire.transport import Transport, gather
 
 LOG = logging.getLogger("fedminmax.server")
 MASKED_FILE = "masked.json"

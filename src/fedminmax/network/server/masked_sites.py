@@ -30,8 +30,8 @@ from fedminmax.network.secure.totals import MaskedTotal
 from fedminmax.network.server.agree_parts import names_of_all
 from fedminmax.network.server.masked_asking import MaskedAsking
 from fedminmax.network.server.sites import Received, Reply, SentOrder, stage_of
+from fedminmax.network.wire.calls import Endpoint, Question
 from fedminmax.network.wire.codec import RefusedError, record_to_bytes
-from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import models_to_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan
 from fedminmax.network.wire.sections import (

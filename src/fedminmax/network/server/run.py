@@ -35,8 +35,8 @@ from fedminmax.network.server.masked_sites import MaskedSites
 from fedminmax.network.server.measure import measure, read_tensors, write_measured, write_tensors
 from fedminmax.network.server.remote import NOTICE_FILE, RemoteFederation, TooFewSitesError
 from fedminmax.network.server.sites import PlainSites, Sites
+from fedminmax.network.wire.calls import Transport
 from fedminmax.network.wire.plan import NetworkPlan
-from fedminmax.network.wire.transport import Transport
 from fedminmax.training.certify import (
     IncompleteError,
     certify,

@@ -24,11 +24,10 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.network.secure.layouts import measured_shape
 from fedminmax.network.server.log import Attendance
 from fedminmax.network.wire import messages
+from fedminmax.network.wire.calls import NO_ARGUMENTS, Endpoint, Transport, gather
 from fedminmax.network.wire.codec import RefusedError, checked_bytes, record_to_bytes
-from fedminmax.network.wire.endpoints import NO_ARGUMENTS, Endpoint
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.sections import SumsOfModels, summary_from_bytes
-from fedminmax.network.wire.transport import Transport, gather
 from fedminmax.network.wire.values import (
     COUNTS_PER_COLUMN,
     Pairs,

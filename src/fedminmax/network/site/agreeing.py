@@ -46,8 +46,8 @@ from fedminmax.network.site.sender import (
     take_values,
 )
 from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.calls import Endpoint, Question
 from fedminmax.network.wire.codec import RefusedError, checked_bytes
-from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import vector_from_bytes
 from fedminmax.network.wire.plan import MAX_PLAN_BYTES, digest_of, plan_from_bytes
 from fedminmax.network.wire.sections import (

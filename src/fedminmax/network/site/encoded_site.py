@@ -48,8 +48,8 @@ from fedminmax.metrics.sums import (
 )
 from fedminmax.network.secure.layouts import measured_shape, mechanism_of_plan
 from fedminmax.network.site.policy import SiteRows
+from fedminmax.network.wire.calls import Endpoint, Question
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import order_from_bytes, vector_from_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, digest_of, task_of
 from fedminmax.network.wire.sections import SumsOfModels

@@ -39,8 +39,8 @@ from fedminmax.core.files import JsonLog, held
 from fedminmax.core.text import counted
 from fedminmax.network.secure.messages import Total
 from fedminmax.network.site.policy import Limits
+from fedminmax.network.wire.calls import COMPARED, Endpoint, Question
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import COMPARED, Endpoint, Question
 
 # In a kit.
 KEPT_FOLDER = "fedminmax_kept"

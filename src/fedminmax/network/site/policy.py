@@ -34,8 +34,8 @@ from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again
 from fedminmax.methods.shared.frontier_server import models_of
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
+from fedminmax.network.wire.calls import Question
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.endpoints import Question
 from fedminmax.network.wire.plan import NetworkPlan, digest_of, threshold_for
 from fedminmax.training.additive_class import MAX_QUESTIONS
 from fedminmax.training.certify import MAX_ROUNDS

@@ -43,9 +43,9 @@ from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import SiteRows, read_rows
 from fedminmax.network.site.privacy import PrivateAnswers
 from fedminmax.network.site.settings import SiteSettings
+from fedminmax.network.wire.calls import Endpoint, Question
 from fedminmax.network.wire.checks import check_reply, check_validation
 from fedminmax.network.wire.codec import RefusedError, checked_bytes, record_to_bytes
-from fedminmax.network.wire.endpoints import Endpoint, Question
 from fedminmax.network.wire.messages import sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.network.wire.sections import Sections

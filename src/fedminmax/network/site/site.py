@@ -29,8 +29,7 @@ from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import check_models, check_order
 from fedminmax.network.site.privacy import check_range
 from fedminmax.network.site.sender import Asked, check_before_masking
-from fedminmax.network.wire.codec import RefusedError, read_vectors
-from fedminmax.network.wire.endpoints import (
+from fedminmax.network.wire.calls import (
     ARGUMENTS,
     COMPARED,
     MAX_NUMBER,
@@ -39,6 +38,7 @@ from fedminmax.network.wire.endpoints import (
     Endpoint,
     Question,
 )
+from fedminmax.network.wire.codec import RefusedError, read_vectors
 from fedminmax.network.wire.messages import MAX_MODELS_BYTES, models_from_bytes, order_from_bytes
 from fedminmax.network.wire.sections import (
     Sections,
