@@ -5,7 +5,7 @@ and of its baseline, their rounds, and the sums of their scores on test rows. Al
 and changes are functions of these sums (``metrics.sums``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from statistics import median_high
@@ -13,13 +13,14 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedminmax.advice.cost import message_bytes, task_of_tables, usual_rounds
 from fedminmax.advice.counts import nearest_to_weights
 from fedminmax.config.read import TableConfig
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.files import write_json, write_text
+from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
 from fedminmax.core.solvers.simplex import FixedShares
@@ -27,8 +28,9 @@ from fedminmax.core.text import percent
 from fedminmax.core.validation import ALL_ROWS, ONE_SITE, SMALL_GROUPS, ValidationRisk
 from fedminmax.data.tables.census import FORMAT, CensusFile
 from fedminmax.data.tables.encode import blank_row
+from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.plain_fit import Departure
-from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, save_model
+from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, mixed_model, save_model
 from fedminmax.findings import records
 from fedminmax.findings.card import render_card
 from fedminmax.findings.verdict import judge
@@ -43,7 +45,8 @@ from fedminmax.metrics.sums import (
 )
 from fedminmax.runs.folder import BASELINE_FOLDER, CARD_FILE, CENSUS_FILE, write_results
 from fedminmax.runs.measured import change_from, measured, site_parity
-from fedminmax.runs.plan import TableRun
+from fedminmax.runs.plan import CHOSEN, TableRun
+from fedminmax.training.progress import RunAnswer
 from fedminmax.training.round_record import RoundRecord
 
 # Whose validation risk it is, if it is no group's.
@@ -202,29 +205,56 @@ def write_run(
     write_results(folder, results)
 
 
-def validation_of(
-    chosen: ValidationRisk,
-    latest: ValidationRisk,
-    *,
-    rows: Sequence[int],
-    groups: Sequence[str],
-    unit: float,
-    patience: int | None,
-) -> records.ValidationOfRun:
-    """Return the record for the results; ``unit`` converts risks to the target's unit."""
+def finished_run(
+    run: TableRun,
+    rounds: Sequence[RoundRecord],
+    answer: RunAnswer,
+    build: Callable[[Tensor], nn.Module],
+    encoding: Encoding,
+    config: TableConfig,
+) -> FinishedRun:
+    """Return a run whose rounds are done; ``build`` makes a model of its parameters."""
+    facts, unit = answer.facts, encoding.risk_unit
 
-    def converted(judged: ValidationRisk) -> records.RiskAfterRound | None:
-        if not judged.is_measured:
+    def saved(members: Tensor, iterate: Iterate | None) -> SavedModel:
+        name = CHOSEN if iterate is None else iterate.value
+        models = [build(parameters) for parameters in members]
+        return mixed_model(models, encoding, config.model, name, config.format)
+
+    def risk_of(judged: ValidationRisk | None) -> records.RiskAfterRound | None:
+        if judged is None:
             return None
         return records.RiskAfterRound(
             round=judged.round,
             risk=judged.risk * unit,
             standard_error=judged.standard_error * unit,
-            group=OTHERS[judged.group] if judged.group < 0 else groups[judged.group],
+            group=OTHERS[judged.group] if judged.group < 0 else encoding.group_names[judged.group],
         )
 
-    return records.ValidationOfRun(
-        rows=tuple(rows), chosen=converted(chosen), last=converted(latest), patience=patience
+    validation = alternative = frontier = None
+    if facts.rows:
+        validation = records.ValidationOfRun(
+            rows=facts.rows,
+            chosen=risk_of(facts.chosen),
+            last=risk_of(facts.latest),
+            patience=run.patience,
+        )
+    if facts.chosen is not None:
+        other = Iterate.LAST if facts.iterate is Iterate.BEST else Iterate.BEST
+        alternative = saved(answer.alternative, other)
+    if facts.found is not None:
+        models = tuple(saved(point, None) for point in answer.measured)
+        frontier = FoundFrontier(facts.found, models)
+    return FinishedRun(
+        run,
+        rounds,
+        saved=saved(answer.members, facts.iterate),
+        alternative=alternative,
+        validation=validation,
+        certificate=rounds[-1].certificate,
+        frontier=frontier,
+        boundary=facts.boundary and facts.boundary.in_units(unit),
+        own_risks=facts.own_risks and facts.own_risks.in_units(unit),
     )
 
 

@@ -9,7 +9,7 @@ The sites' personal models are each measured on their own site's test rows.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -22,7 +22,6 @@ from fedminmax.config.file_format import FormatChanges
 from fedminmax.config.read import Source, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
-from fedminmax.core.iterates import Iterate
 from fedminmax.core.text import counted, quoted
 from fedminmax.data.tables.census import census_of
 from fedminmax.data.tables.encode import distance_warnings, drop_unknown_groups, encode
@@ -31,28 +30,22 @@ from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.read_file import name_without_ending
 from fedminmax.data.tables.sources import format_of_file, read_source
 from fedminmax.exports.effects import departures_of
-from fedminmax.exports.saved_model import SavedModel, load_model, mixed_model
+from fedminmax.exports.saved_model import SavedModel, load_model
 from fedminmax.findings.records import Measured, Results
-from fedminmax.methods.shared.servers import (
-    ProvedBoundary,
-    boundary_of,
-    frontier_of,
-    own_risks_of,
-)
+from fedminmax.methods.shared.servers import ProvedBoundary
 from fedminmax.metrics.code_sums import code_shape, code_sums, no_code_sums
 from fedminmax.metrics.sums import empty_sums, metric_names, score_table, sum_by_group, sum_scores
 from fedminmax.runs.assemble import (
     FinishedRun,
-    FoundFrontier,
     assemble,
-    validation_of,
+    finished_run,
     write_run,
 )
 from fedminmax.runs.folder import CONFIG_FILE, claim_run, finished_results
 from fedminmax.runs.measured import identify, measured
-from fedminmax.runs.plan import CHOSEN, TableRun, TableTraining
+from fedminmax.runs.plan import TableRun, TableTraining
 from fedminmax.runs.privacy import privacy_of_run
-from fedminmax.training.progress import Progress, answer_of, members_of, personal_models
+from fedminmax.training.progress import Progress, personal_models, run_answer
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from fedminmax.training.simulation import Simulation
 
@@ -159,55 +152,34 @@ def finish_run(
     """Return a run whose rounds are done; with ``certified``, prove a bound for its answer."""
     config, tables, federation = training.config, training.tables, training.federation
     rounds = read_rounds(run.folder / ROUNDS_FILE)
-    answer, members = answer_of(progress, run.iterate), members_of(progress, run.iterate)
-    saved = _saved_model(training, members, CHOSEN if answer is None else answer.value)
-    certificate = rounds[-1].certificate
+    answer = run_answer(progress, run.iterate, federation.validation_rows.tolist())
+    done = finished_run(
+        run,
+        rounds,
+        answer,
+        lambda parameters: federation.model(parameters).cpu(),
+        tables.encoding,
+        config,
+    )
     # The method may have proved it already.
-    if certified and not (certificate and certificate.is_of_groups):
+    if certified and not (done.certificate and done.certificate.is_of_groups):
         from fedminmax.training.certify import certify
 
-        certificate = certify(federation, members[0]).in_units(tables.encoding.risk_unit)
-    validation = alternative = None
-    if tables.validation:
-        best = progress.iterates.best
-        validation = validation_of(
-            best.chosen,
-            best.latest,
-            rows=federation.validation_rows.tolist(),
-            groups=federation.group_names,
-            unit=tables.encoding.risk_unit,
-            patience=run.patience,
-        )
-        if validation.chosen is not None:
-            other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
-            parameters = progress.iterates.parameters(other).unsqueeze(0)
-            alternative = _saved_model(training, parameters, other.value)
-    frontier, boundary = None, boundary_of(progress.state)
-    state, own_risks = frontier_of(progress.state), own_risks_of(progress.state)
-    if state is not None:
-        models = [_saved_model(training, own.unsqueeze(0), CHOSEN) for own in state.models]
-        frontier = FoundFrontier(state.found, tuple(models))
+        proved = certify(federation, answer.members[0])
+        done = replace(done, certificate=proved.in_units(tables.encoding.risk_unit))
     personal, notes = None, list(tables.notes)
     if progress.kept.numel():
-        personal, further = measure_personal(saved, tables, federation, progress.kept)
+        personal, further = measure_personal(done.saved, tables, federation, progress.kept)
         notes += further
     # Remarks depend on single rows, without noise: the screen of a private run has shown them.
     is_private = config.privacy is not None
     train = [part.examples for part in tables.train]
-    shape = code_shape(saved.encoding, int(len(members) == 1 and not is_private))
-    by_code = [code_sums([saved.model], rows, shape) for rows in train]
-    departures = departures_of(saved.encoding, reduce(add, by_code, no_code_sums(shape)))
-    return FinishedRun(
-        run,
-        rounds,
-        saved=saved,
-        scores=_scores(tables, saved),
-        alternative=alternative,
-        validation=validation,
-        certificate=certificate,
-        frontier=frontier,
-        boundary=boundary and boundary.in_units(tables.encoding.risk_unit),
-        own_risks=own_risks and own_risks.in_units(tables.encoding.risk_unit),
+    shape = code_shape(tables.encoding, int(len(answer.members) == 1 and not is_private))
+    by_code = [code_sums([done.saved.model], rows, shape) for rows in train]
+    departures = departures_of(tables.encoding, reduce(add, by_code, no_code_sums(shape)))
+    return replace(
+        done,
+        scores=_scores(tables, done.saved),
         personal=personal,
         notes=() if is_private else tuple(notes),
         warnings=() if is_private else tables.kept_warnings,
@@ -238,12 +210,6 @@ def _read_finished(training: TableTraining, run: TableRun) -> FinishedRun:
 def _kept_boundary(results: Results) -> ProvedBoundary | None:
     kept = results.boundary
     return None if kept is None else ProvedBoundary(kept.mean, kept.worst, 0.0, kept.lines)
-
-
-def _saved_model(training: TableTraining, members: Tensor, name: str) -> SavedModel:
-    models = [training.federation.model(parameters).cpu() for parameters in members]
-    config = training.config
-    return mixed_model(models, training.tables.encoding, config.model, name, config.format)
 
 
 def _scores(tables: FederatedTables, saved: SavedModel) -> list[Tensor]:

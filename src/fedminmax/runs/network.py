@@ -23,52 +23,33 @@ from fedminmax.config.read import TableConfig
 from fedminmax.core.additive.model import AdditiveModel
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_copy
-from fedminmax.core.iterates import Iterate
-from fedminmax.core.linear_structure import linear_structure_of
-from fedminmax.core.task import Task
 from fedminmax.core.text import counted
-from fedminmax.core.validation import NOT_MEASURED
 from fedminmax.core.workspace import model_with
 from fedminmax.data.tables.census import FORMAT, CensusFile
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.load import size_warnings, small_group_remarks
 from fedminmax.data.tables.sources import read_source
 from fedminmax.exports.effects import departures_of
-from fedminmax.exports.saved_model import SavedModel, mixed_model
+from fedminmax.exports.saved_model import SavedModel
 from fedminmax.findings.disclosure import WITHOUT_AGGREGATION, with_aggregation
 from fedminmax.findings.records import PrivacyOfRun, Results, SiteOfRun
-from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.method import SelectingState
 from fedminmax.metrics.code_sums import CodeSums
 from fedminmax.metrics.sums import ScoreSums, by_group, score_table, sum_by_group
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agree import NoisyCensus
 from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
 from fedminmax.network.server.measure import read_measured
-from fedminmax.network.server.run import (
-    read_alternative_model,
-    read_boundary,
-    read_members,
-    read_models,
-    read_outcome,
-    read_own_risks,
-    read_points,
-    read_proof,
-    read_validation,
-    run_folder,
-)
+from fedminmax.network.server.run import read_answer, read_outcome, read_proof, run_folder
 from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.runs.assemble import (
     FinishedRun,
-    FoundFrontier,
     assemble,
-    validation_of,
+    finished_run,
     write_run,
 )
 from fedminmax.runs.audit import collect_audit
-from fedminmax.runs.folder import BASELINE_FOLDER
 from fedminmax.runs.frontier import write_frontier
-from fedminmax.runs.plan import CHOSEN, TableRun
+from fedminmax.runs.plan import table_runs
 from fedminmax.runs.privacy import guarantee_of
 from fedminmax.training.checkpoint import checkpoint_paths
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
@@ -146,76 +127,29 @@ def read_runs(
         planned = with_rate(planned, agreed.learning_rate)
     task, encoding = task_of(plan, agreed.encoding), agreed.encoding
     runs = []
-    for number, run in enumerate(planned):
-        source, method = run_folder(fetched, plan, number), run.build()
-        table_run = TableRun(
-            folder / BASELINE_FOLDER if number else folder,
-            CARDS[run.method],
-            method,
-            rounds=run.rounds,
-            participation=run.participation,
-            iterate=run.iterate or method.output,
-            patience=run.patience,
+    for number, table_run in enumerate(table_runs(planned, config, folder)):
+        source = run_folder(fetched, plan, number)
+        done = finished_run(
+            table_run,
+            read_rounds(source / ROUNDS_FILE),
+            read_answer(source),
+            lambda parameters: model_with(task, parameters).float(),
+            encoding,
+            config,
         )
-        rounds = read_rounds(source / ROUNDS_FILE)
-        stored = read_validation(source)
-        if stored is None:
-            chosen = _chooses_itself(table_run, task, agreed)
-            name = CHOSEN if chosen else table_run.iterate.value
-        else:
-            name = stored.answer or CHOSEN
-        alternative = validation = None
-        if stored is not None:
-            validation = validation_of(
-                stored.chosen or NOT_MEASURED,
-                stored.latest or NOT_MEASURED,
-                rows=stored.rows,
-                groups=encoding.group_names,
-                unit=encoding.risk_unit,
-                patience=run.patience,
-            )
-            if stored.chosen is not None:
-                other = Iterate.LAST if name == Iterate.BEST.value else Iterate.BEST
-                parameters = read_alternative_model(source).unsqueeze(0)
-                alternative = _saved_model(parameters, other.value, task, agreed, config)
-        frontier, points, boundary = None, read_points(source), read_boundary(source)
-        own_risks = read_own_risks(source)
-        if points is not None:
-            models = read_models(source)
-            saved = [_saved_model(own, CHOSEN, task, agreed, config) for own in models]
-            frontier = FoundFrontier(points, tuple(saved))
-        proof, certificate = read_proof(source), rounds[-1].certificate
+        proof = read_proof(source)
         if proof is not None and proof.certificate is not None:
-            certificate = proof.certificate.in_units(encoding.risk_unit)
+            proved = proof.certificate.in_units(encoding.risk_unit)
+            done = replace(done, certificate=proved)
         runs.append(
-            FinishedRun(
-                table_run,
-                rounds,
-                saved=_saved_model(read_members(source), name, task, agreed, config),
-                alternative=alternative,
-                validation=validation,
-                certificate=certificate,
-                frontier=frontier,
-                boundary=boundary and boundary.in_units(encoding.risk_unit),
-                own_risks=own_risks and own_risks.in_units(encoding.risk_unit),
+            replace(
+                done,
                 warnings=(proof.reason,) if proof and proof.reason else (),
-                sites=sites_of(rounds, plan),
+                sites=sites_of(done.rounds, plan),
                 class_bytes=agreed.class_bytes,
             )
         )
     return runs
-
-
-def _saved_model(
-    members: Tensor, name: str, task: Task, agreed: Agreed, config: TableConfig
-) -> SavedModel:
-    models = [model_with(task, parameters).float() for parameters in members]
-    return mixed_model(models, agreed.encoding, config.model, name, config.format)
-
-
-def _chooses_itself(run: TableRun, task: Task, agreed: Agreed) -> bool:
-    census = replace(agreed.census(list(agreed.counts)), linear=linear_structure_of(task))
-    return isinstance(run.method.init(task.initial_parameters, census), SelectingState)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedminmax.config.planned_runs import needs_learning_rate, planned_runs, with_rate
+from fedminmax.config.planned_runs import PlannedRun, needs_learning_rate, planned_runs, with_rate
 from fedminmax.config.read import TableConfig
 from fedminmax.config.sections import FRONTIER
 from fedminmax.core.additive.model import AdditiveModel
@@ -111,7 +111,11 @@ def plan_table_runs(config: TableConfig, federation: Simulation, folder: Path) -
     # Under a privacy guarantee it depends on noise, and is chosen when the run starts.
     if needs_learning_rate(runs) and config.privacy is None:
         runs = with_rate(runs, repr(federation.safe_learning_rate))
-    folders = (folder, folder / BASELINE_FOLDER)
+    return table_runs(runs, config, folder)
+
+
+def table_runs(planned: Sequence[PlannedRun], config: TableConfig, folder: Path) -> list[TableRun]:
+    """Return these runs with their folders."""
     return [
         TableRun(
             own,
@@ -122,7 +126,7 @@ def plan_table_runs(config: TableConfig, federation: Simulation, folder: Path) -
             iterate=config.iterate,
             patience=config.patience,
         )
-        for own, run in zip(folders, runs, strict=False)
+        for own, run in zip((folder, folder / BASELINE_FOLDER), planned, strict=False)
     ]
 
 

@@ -19,6 +19,7 @@ from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.iterates import Iterate, Iterates, initial_iterates
 from fedminmax.core.messages import Census, Reveals, RoundKey, Sums, all_finite
 from fedminmax.core.randomness import Purpose, numpy_stream
+from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.card import Pace, check_private_unit, pace_of
 from fedminmax.methods.method import (
     AnyMethod,
@@ -31,6 +32,15 @@ from fedminmax.methods.method import (
     rate_of,
 )
 from fedminmax.methods.shared.checks import check_share, check_whole, checked_method
+from fedminmax.methods.shared.excess_server import OwnRisks
+from fedminmax.methods.shared.frontier_server import FoundPoints
+from fedminmax.methods.shared.servers import (
+    ProvedBoundary,
+    boundary_of,
+    frontier_of,
+    own_risks_of,
+    server_of,
+)
 from fedminmax.methods.shared.second_order_state import SecondOrderState
 from fedminmax.methods.shared.servers import server_of
 from fedminmax.training.protocol import Federation, RunIdentity, identity_of
@@ -154,6 +164,70 @@ def members_of(progress: Progress[StateT], output: Iterate) -> Tensor:
     if answer is None and isinstance(state, SelectingState):
         return state.selected.clone()
     return progress.iterates.parameters(answer or output).unsqueeze(0)
+
+
+@dataclass(frozen=True)
+class AnswerFacts:
+    """What is known of a run's answer besides its models.
+
+    ``iterate`` is None if the method chose by itself. ``rows`` are the validation rows by group,
+    ``chosen`` and ``latest`` the risks on them, if they were measured. ``found`` are the points of
+    a frontier, ``boundary`` what is proved of mean and worst group, and ``own_risks`` what groups'
+    own models reach, if the method asked.
+    """
+
+    iterate: Iterate | None
+    rows: tuple[int, ...]
+    chosen: ValidationRisk | None
+    latest: ValidationRisk | None
+    found: FoundPoints | None
+    boundary: ProvedBoundary | None
+    own_risks: OwnRisks | None
+
+
+@dataclass(frozen=True, eq=False)
+class RunAnswer:
+    """What a finished run returns, one model per line: its ``members``, of which several mix.
+
+    The ``alternative`` is the last model if validation rows chose the answer, otherwise their
+    choice; without a measurement there is none. ``points`` are the models of a frontier, if any.
+    """
+
+    facts: AnswerFacts
+    members: Tensor
+    alternative: Tensor
+    points: Tensor
+
+    @property
+    def measured(self) -> list[Tensor]:
+        """What is measured on test rows: the members, or all points of the frontier."""
+        return [self.members] if self.facts.found is None else list(self.points.unsqueeze(1))
+
+
+def run_answer(
+    progress: Progress[StateT], output: Iterate, validation_rows: Sequence[int]
+) -> RunAnswer:
+    """Return what a run at its end returns, and all that is known of it."""
+    answer, members = answer_of(progress, output), members_of(progress, output)
+    iterates, state, frontier = progress.iterates, progress.state, frontier_of(progress.state)
+    best, none = iterates.best, members[:0]
+    measured = best.chosen.is_measured
+    other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
+    facts = AnswerFacts(
+        answer,
+        tuple(validation_rows),
+        chosen=best.chosen if measured else None,
+        latest=best.latest if measured else None,
+        found=frontier.found if frontier else None,
+        boundary=boundary_of(state),
+        own_risks=own_risks_of(state),
+    )
+    return RunAnswer(
+        facts,
+        members,
+        iterates.parameters(other).unsqueeze(0) if measured else none,
+        frontier.models if frontier else none,
+    )
 
 
 def personal_models(federation: Simulation, kept: Tensor) -> list[tuple[nn.Module, Tensor]]:

@@ -24,9 +24,8 @@ from fedminmax.core.validation import LossSums
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.run import (
-    read_alternative_model,
+    read_answer,
     read_members,
-    read_validation,
     run_folder,
     run_plan,
 )
@@ -84,18 +83,17 @@ def test_the_network_chooses_the_round_that_the_simulation_chooses(
     outcome = run_plan(plan, Open(tmp_path), tmp_path / "server")
     assert outcome.error is None
     own = run_folder(tmp_path / "server", plan, 0)
-    told = read_validation(own)
-    assert told is not None
+    told = read_answer(own).facts
     assert told.chosen is not None
     assert told.latest is not None
-    assert told.answer == "best"
+    assert told.iterate is Iterate.BEST
     best = expected.progress.iterates.best
     assert (told.chosen.round, told.latest.round) == (best.chosen.round, best.latest.round)
     assert told.chosen.risk == pytest.approx(best.chosen.risk, abs=1e-9)
     assert told.chosen.standard_error == pytest.approx(best.chosen.standard_error, abs=1e-9)
     torch.testing.assert_close(read_members(own), expected.members, atol=1e-9, rtol=0)
     last = expected.parameters(Iterate.LAST)
-    torch.testing.assert_close(read_alternative_model(own), last, atol=1e-9, rtol=0)
+    torch.testing.assert_close(read_answer(own).alternative[0], last, atol=1e-9, rtol=0)
     lines = read_rounds(own / ROUNDS_FILE)
     assert len(lines) == expected.number
     risks = expected.validation_risks.tolist()
@@ -109,8 +107,7 @@ def test_a_run_that_went_on_chooses_as_if_it_had_not_stopped(
     short = replace(plan, runs=(replace(RUN, rounds=3),))
     run_plan(short, Open(tmp_path), tmp_path / "server")
     run_plan(plan, Open(tmp_path), tmp_path / "server")
-    told = read_validation(run_folder(tmp_path / "server", plan, 0))
-    assert told is not None
+    told = read_answer(run_folder(tmp_path / "server", plan, 0)).facts
     assert told.chosen is not None
     assert expected.chosen is not None
     assert told.chosen.round == expected.chosen.round

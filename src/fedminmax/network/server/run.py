@@ -9,24 +9,13 @@ import shutil
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import JsonLog
-from fedminmax.core.iterates import Iterate
-from fedminmax.core.validation import ValidationRisk
 from fedminmax.methods.method import lets_sites_keep
-from fedminmax.methods.shared.excess_server import OwnRisks
-from fedminmax.methods.shared.frontier_server import FoundPoints
-from fedminmax.methods.shared.servers import (
-    ProvedBoundary,
-    boundary_of,
-    frontier_of,
-    own_risks_of,
-)
 from fedminmax.network.server import disk
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import Agreement
@@ -44,16 +33,15 @@ from fedminmax.training.certify import (
     check_single_answer,
 )
 from fedminmax.training.checkpoint import checkpoint_paths, resume_run
-from fedminmax.training.progress import Progress, answer_of, members_of
+from fedminmax.training.progress import AnswerFacts, RunAnswer, run_answer
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord
 
 OUTCOME_FILE = "outcome.json"
 MEMBERS_FILE = "members.safetensors"
-VALIDATION_FILE = "validation.json"
+ANSWER_FILE = "answer.json"
 PROOF_FILE = "proof.json"
-FRONTIER_FILE = "frontier.json"
-OWN_RISKS_FILE = "own_risks.json"
-BOUNDARY_FILE = "boundary.json"
+# What is in MEMBERS_FILE.
+MODELS = ("members", "alternative", "points")
 ADVICE = "resume the run, which brings it again"
 # Checkpoints may take this share of the time; for a large model they are every few seconds.
 SAVING_SHARE = 0.04
@@ -80,19 +68,6 @@ class ProofResult:
 
     certificate: Certificate | None
     reason: str | None = None
-
-
-@dataclass(frozen=True)
-class ValidationResult:
-    """Which iterate is the answer (None: the method's own choice), validation rows by group, risks.
-
-    There are no risks where nothing was measured.
-    """
-
-    answer: str | None
-    rows: tuple[int, ...]
-    chosen: ValidationRisk | None
-    latest: ValidationRisk | None
 
 
 def run_plan(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
@@ -163,7 +138,7 @@ def _run_all(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
         _run(agreement, sites, number, own)
         if plan.certify and number == 0:
             _prove(agreement, sites, own)
-    models = [own for folder in folders for own in read_models(folder)]
+    models = [model for folder in folders for model in read_answer(folder).measured]
     measured, silent = measure(agreement, sites, models)
     write_measured(folder, measured)
     encoding = agreement.encoding
@@ -187,38 +162,12 @@ def read_members(folder: Path) -> Tensor:
     return members
 
 
-def read_models(folder: Path) -> list[Tensor]:
-    """Read what is measured of a finished run: its answer, or all points of its frontier."""
-    if read_points(folder) is None:
-        return [read_members(folder)]
-    (models,) = read_tensors(folder / MEMBERS_FILE, ("points",))
-    return list(models.unsqueeze(1))
-
-
-def read_points(folder: Path) -> FoundPoints | None:
-    """Read the points of a finished run's frontier; None if it has none."""
-    return disk.read_record(folder / FRONTIER_FILE, FoundPoints, ADVICE)
-
-
-def read_boundary(folder: Path) -> ProvedBoundary | None:
-    """Read what a finished run proved of mean and worst group; None if it proved nothing."""
-    return disk.read_record(folder / BOUNDARY_FILE, ProvedBoundary, ADVICE)
-
-
-def read_own_risks(folder: Path) -> OwnRisks | None:
-    """Read what groups' own models reach; None if the method did not ask."""
-    return disk.read_record(folder / OWN_RISKS_FILE, OwnRisks, ADVICE)
-
-
-def read_alternative_model(folder: Path) -> Tensor:
-    """Read the last model if validation rows chose the result, otherwise their choice."""
-    (beside,) = read_tensors(folder / MEMBERS_FILE, ("beside",))
-    return beside
-
-
-def read_validation(folder: Path) -> ValidationResult | None:
-    """Read a finished run's validation result; None without validation rows."""
-    return disk.read_record(folder / VALIDATION_FILE, ValidationResult, ADVICE)
+def read_answer(folder: Path) -> RunAnswer:
+    """Read what a finished run returns."""
+    facts = disk.read_record(folder / ANSWER_FILE, AnswerFacts, ADVICE)
+    if facts is None:
+        raise InputError(f"{folder / ANSWER_FILE} is missing; {ADVICE}")
+    return RunAnswer(facts, *read_tensors(folder / MEMBERS_FILE, MODELS))
 
 
 def read_proof(folder: Path) -> ProofResult | None:
@@ -267,39 +216,11 @@ def _run(agreement: Agreement, sites: Sites, number: int, folder: Path) -> None:
             if last.done is not None and last.record is not None:
                 log.add(with_notes(last.record, last.done, plan, federation.take_notes()))
     if last.progress is not None:
-        _write_answer(folder, last.progress, planned.iterate or method.output, federation)
-
-
-def _write_answer(
-    folder: Path, progress: Progress[Any], output: Iterate, federation: RemoteFederation
-) -> None:
-    """Write the models of a finished run, and what validation rows say of them."""
-    answer, best = answer_of(progress, output), progress.iterates.best
-    tensors, state = {"members": members_of(progress, output)}, progress.state
-    boundary = boundary_of(state)
-    if boundary is not None:
-        disk.write_record(folder / BOUNDARY_FILE, boundary)
-    own_risks = own_risks_of(state)
-    if own_risks is not None:
-        disk.write_record(folder / OWN_RISKS_FILE, own_risks)
-    frontier = frontier_of(state)
-    if frontier is not None:
-        disk.write_record(folder / FRONTIER_FILE, frontier.found)
-        tensors["points"] = frontier.models
-    if best.chosen.is_measured:
-        other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
-        tensors["beside"] = progress.iterates.parameters(other)
-    rows = tuple(federation.validation_rows.tolist())
-    if rows:
-        name = None if answer is None else answer.value
-        measured = best.chosen.is_measured
-        chosen, latest = (best.chosen, best.latest) if measured else (None, None)
-        result = ValidationResult(name, rows, chosen, latest)
-        disk.write_record(folder / VALIDATION_FILE, result)
-    write_tensors(
-        folder / MEMBERS_FILE,
-        {name: tensor.cpu().contiguous() for name, tensor in tensors.items()},
-    )
+        rows = federation.validation_rows.tolist()
+        answer = run_answer(last.progress, planned.iterate or method.output, rows)
+        models = {name: getattr(answer, name).cpu().contiguous() for name in MODELS}
+        disk.write_record(folder / ANSWER_FILE, answer.facts)
+        write_tensors(folder / MEMBERS_FILE, models)
 
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:
