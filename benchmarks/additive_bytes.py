@@ -20,7 +20,7 @@ from experiments.table_models.tables import acs
 from fedminmax.config.read import read_config
 from fedminmax.network.flare.local import local_federation
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
-from fedminmax.network.server.run import run_folder
+from fedminmax.network.server.log import run_folder
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import SecureAggregation, plan_of_config

@@ -39,9 +39,9 @@ from fedminmax.core.errors import InputError
 from fedminmax.network.flare.kits import Kits, provision
 from fedminmax.network.secure.session import read_authority, read_identity
 from fedminmax.network.server.agree import agree
-from fedminmax.network.server.masked_sites import MaskedSites
+from fedminmax.network.server.masked_sites import MaskedSites, Sites
 from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
-from fedminmax.network.server.sites import PlainSites, Sites
+from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.site.sender import Asked, Credentials, MaskedSender
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site, read_call

@@ -22,8 +22,7 @@ import psutil
 from benchmarks.network_rounds import MODELS, write_tables
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.network.flare.local import LocalFederation, local_federation
-from fedminmax.network.server.log import LiveRound
-from fedminmax.network.server.run import run_folder
+from fedminmax.network.server.log import LiveRound, run_folder
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import NetworkPlan, SecureAggregation
 from fedminmax.training.round_record import ROUNDS_FILE

@@ -25,8 +25,8 @@ from fedminmax.config.read import TableConfig, read_config
 from fedminmax.config.sections import ModelSection
 from fedminmax.data.adult import TRAIN, packed_folder, parse_rows, read_packed
 from fedminmax.network.flare.local import LocalFederation, local_federation
-from fedminmax.network.server.log import LiveRound
-from fedminmax.network.server.run import read_members, run_folder
+from fedminmax.network.server.log import LiveRound, run_folder
+from fedminmax.network.server.run import read_members
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import NetworkPlan
 

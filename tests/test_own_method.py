@@ -17,7 +17,8 @@ import torch
 from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
 from fedminmax.methods.catalogue import BUILT_IN, CARDS, unusable_methods
-from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.log import run_folder
+from fedminmax.network.server.run import read_members, run_plan
 from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import (

@@ -10,8 +10,8 @@ import torch
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Sums
 from fedminmax.network.flare.local import LocalFederation
-from fedminmax.network.server.log import LiveRound
-from fedminmax.network.server.run import read_members, run_folder
+from fedminmax.network.server.log import LiveRound, run_folder
+from fedminmax.network.server.run import read_members
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.checkpoint import restore
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds

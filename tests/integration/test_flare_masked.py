@@ -10,8 +10,8 @@ import torch
 
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.network.flare.local import LocalFederation, local_federation
-from fedminmax.network.server.log import LiveRound
-from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.log import LiveRound, run_folder
+from fedminmax.network.server.run import read_members, run_plan
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds

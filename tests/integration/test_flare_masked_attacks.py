@@ -18,7 +18,8 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.core.errors import InputError
 from fedminmax.network.flare.local import OUTPUT_FILE, LocalFederation, local_federation
 from fedminmax.network.secure.messages import UnmaskAsk, from_bytes
-from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.log import run_folder
+from fedminmax.network.server.run import read_members, run_plan
 from fedminmax.network.site.journal import KEPT_FOLDER, Entry, Event, read_journal
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.calls import Endpoint

@@ -10,8 +10,7 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.network.flare.kits import ONE_PERSON
 from fedminmax.network.flare.local import LocalFederation, local_federation
-from fedminmax.network.server.log import LiveRound
-from fedminmax.network.server.run import run_folder
+from fedminmax.network.server.log import LiveRound, run_folder
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import NetworkPlan
 from tests.network.network_problem import SITES, plan_of, write_tables

@@ -21,7 +21,7 @@ from fedminmax.live.watch import (
     worst_now,
 )
 from fedminmax.live.watch_network import NewsSoFar, live_run
-from fedminmax.network.server.news import News, PlannedJob
+from fedminmax.network.server.log import News, PlannedJob
 from fedminmax.runs.folder import LOCK_FILE, claim_run
 from fedminmax.training.round_record import RoundRecord
 from tests.training.made_up_rounds import made_up_round

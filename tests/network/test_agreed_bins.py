@@ -19,8 +19,8 @@ from fedminmax.data.tables.encoding import BinnedQuantity, Encoding, unsmoothed,
 from fedminmax.data.tables.encoding_json import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables, load_federated_tables
 from fedminmax.network.server.agree import agree
-from fedminmax.network.server.masked_sites import MaskedSites
-from fedminmax.network.server.sites import PlainSites, Sites
+from fedminmax.network.server.masked_sites import MaskedSites, Sites
+from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import counts_from_bytes, sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, plan_from_bytes, plan_to_bytes

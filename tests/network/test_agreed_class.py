@@ -19,8 +19,9 @@ from fedminmax.data.tables.load import FederatedTables, load_federated_tables
 from fedminmax.exports.effects import departures_of
 from fedminmax.metrics.code_sums import code_shape, code_sums
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
+from fedminmax.network.server.log import run_folder
 from fedminmax.network.server.measure import read_measured
-from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.run import read_members, run_plan
 from fedminmax.network.site.policy import check_encoding
 from fedminmax.network.wire.codec import RefusedError, record_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, Precision, task_of

@@ -21,7 +21,8 @@ from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agree_parts import VALUES_FILE
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
-from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.log import run_folder
+from fedminmax.network.server.run import read_members, run_plan
 from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.site.journal import read_journal
 from fedminmax.network.site.policy import read_own_rows

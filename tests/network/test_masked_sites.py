@@ -19,9 +19,10 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Order, Sums
 from fedminmax.methods.method import AnyMethod
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
+from fedminmax.network.server.log import run_folder
 from fedminmax.network.server.masked_asking import BEGUN_FILE, MASKED_FILE, Kept, MaskedMemory
 from fedminmax.network.server.measure import read_measured
-from fedminmax.network.server.run import read_members, read_proof, run_folder, run_plan
+from fedminmax.network.server.run import read_members, read_proof, run_plan
 from fedminmax.network.site import encoded_site, site
 from fedminmax.network.site.journal import read_journal
 from fedminmax.network.wire.calls import Endpoint, Question

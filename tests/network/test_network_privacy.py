@@ -29,8 +29,9 @@ from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.network.secure.messages import Ask, from_bytes, to_bytes
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
+from fedminmax.network.server.log import run_folder
 from fedminmax.network.server.masked_asking import MASKED_FILE
-from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.run import read_members, run_plan
 from fedminmax.network.site.privacy import SPENT_FILE
 from fedminmax.network.wire.messages import order_from_bytes, order_to_bytes
 from fedminmax.network.wire.plan import ALL_SITES, task_of

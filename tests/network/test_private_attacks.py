@@ -19,7 +19,8 @@ from fedminmax.core.privacy.mechanism import Privacy, Releases, epsilon_of
 from fedminmax.data.tables.encoding import EncodedQuantity
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.network.secure.layouts import Layouts, Sizes
-from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.log import run_folder
+from fedminmax.network.server.run import read_members, run_plan
 from fedminmax.network.site.journal import read_journal
 from fedminmax.network.site.privacy import PrivateAnswers, check_range, planned_line
 from fedminmax.network.site.settings import SiteSettings

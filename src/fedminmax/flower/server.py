@@ -20,7 +20,7 @@ from fedminmax.config.read import Overrides, TableConfig, read_config
 from fedminmax.core.errors import InputError
 from fedminmax.findings.disclosure import WITHOUT_AGGREGATION
 from fedminmax.flower.client import MESSAGE, NAME, RECORD, REFUSED, run_folder_of
-from fedminmax.network.server.news import ProgressReporter
+from fedminmax.network.server.log import ProgressReporter
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.wire.calls import NO_LIMITS, Answer, Endpoint, SiteRules, wait_for_all
 from fedminmax.network.wire.plan import NetworkPlan

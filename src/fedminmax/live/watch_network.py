@@ -15,7 +15,7 @@ from fedminmax.live.watch import LiveModel, LiveRun, LiveSite, Stage, without_gr
 from fedminmax.network.flare.coordinator import ObservedJob, observe_jobs
 from fedminmax.network.flare.local import SECONDS_TO_START, SERVER
 from fedminmax.network.server.disk import CLAIM_FILE
-from fedminmax.network.server.news import News, PlannedJob, ProgressReporter
+from fedminmax.network.server.log import News, PlannedJob, ProgressReporter
 from fedminmax.network.server.run import read_outcome
 from fedminmax.runs import federation
 from fedminmax.runs.folder import read_results

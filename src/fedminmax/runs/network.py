@@ -38,8 +38,9 @@ from fedminmax.metrics.sums import ScoreSums, by_group, score_table, sum_by_grou
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agree import NoisyCensus
 from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
+from fedminmax.network.server.log import run_folder
 from fedminmax.network.server.measure import read_measured
-from fedminmax.network.server.run import read_answer, read_outcome, read_proof, run_folder
+from fedminmax.network.server.run import read_answer, read_outcome, read_proof
 from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.runs.assemble import (
     FinishedRun,

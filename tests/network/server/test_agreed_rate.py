@@ -15,7 +15,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import AGREEMENT_FILE
-from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.log import run_folder
+from fedminmax.network.server.run import read_members, run_plan
 from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import curvature_from_bytes, sections_to_bytes

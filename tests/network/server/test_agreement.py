@@ -15,7 +15,8 @@ from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.server import agree as agree_module
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
-from fedminmax.network.server.run import run_folder, run_plan
+from fedminmax.network.server.log import run_folder
+from fedminmax.network.server.run import run_plan
 from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.messages import sections_to_bytes

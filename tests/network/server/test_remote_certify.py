@@ -12,13 +12,8 @@ from fedminmax.config.read import read_config
 from fedminmax.config.sections import LossName, ModelSection
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.messages import Order, RoundKey
-from fedminmax.network.server.run import (
-    ProofResult,
-    read_members,
-    read_proof,
-    run_folder,
-    run_plan,
-)
+from fedminmax.network.server.log import run_folder
+from fedminmax.network.server.run import ProofResult, read_members, read_proof, run_plan
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import order_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, digest_of

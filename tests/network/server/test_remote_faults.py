@@ -15,7 +15,8 @@ from fedminmax.config.read import read_config
 from fedminmax.config.sections import ModelSection
 from fedminmax.core.messages import Sums
 from fedminmax.network.server import run
-from fedminmax.network.server.run import read_members, read_outcome, run_folder, run_plan
+from fedminmax.network.server.log import run_folder
+from fedminmax.network.server.run import read_members, read_outcome, run_plan
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.calls import SiteRules

@@ -23,12 +23,8 @@ from fedminmax.core.messages import Census
 from fedminmax.core.validation import LossSums
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
-from fedminmax.network.server.run import (
-    read_answer,
-    read_members,
-    run_folder,
-    run_plan,
-)
+from fedminmax.network.server.log import run_folder
+from fedminmax.network.server.run import read_answer, read_members, run_plan
 from fedminmax.network.site.policy import read_rows
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.calls import SiteRules

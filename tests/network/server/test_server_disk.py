@@ -22,21 +22,22 @@ from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.network.server.agreement import AGREEMENT_FILE
 from fedminmax.network.server.disk import RESERVE_BYTES, cannot_save
-from fedminmax.network.server.log import BYTES_OF_LAST_ROUNDS, read_last_rounds
-from fedminmax.network.server.news import (
+from fedminmax.network.server.log import (
+    BYTES_OF_LAST_ROUNDS,
+    NOTICE_FILE,
     News,
     PlannedJob,
     ProgressReporter,
     news_as_json,
     news_from_json,
+    read_last_rounds,
+    run_folder,
 )
-from fedminmax.network.server.remote import NOTICE_FILE
 from fedminmax.network.server.run import (
     OUTCOME_FILE,
     publish_results,
     read_members,
     read_outcome,
-    run_folder,
     run_plan,
 )
 from fedminmax.network.wire.plan import NetworkPlan

@@ -19,8 +19,8 @@ from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.metrics.sums import score_rows
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
-from fedminmax.network.server.news import ProgressReporter
-from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.log import ProgressReporter, run_folder
+from fedminmax.network.server.run import read_members, run_plan
 from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.plan import NetworkPlan

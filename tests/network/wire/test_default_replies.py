@@ -18,7 +18,8 @@ from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedmgda import FedMGDA
 from fedminmax.methods.fedminmax import FedMinMaxLocal
 from fedminmax.methods.shared.expected_reply import Sender
-from fedminmax.network.server.run import read_members, run_folder, run_plan
+from fedminmax.network.server.log import run_folder
+from fedminmax.network.server.run import read_members, run_plan
 from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.checks import (
     StepLength,

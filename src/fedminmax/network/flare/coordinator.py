@@ -41,9 +41,8 @@ from fedminmax.network.flare.session import (
     submitted_at,
     wait_for_sites,
 )
-from fedminmax.network.server.log import Event, LiveRound, Notice
-from fedminmax.network.server.news import News
-from fedminmax.network.server.run import Outcome, read_outcome, run_folder
+from fedminmax.network.server.log import Event, LiveRound, News, Notice, run_folder
+from fedminmax.network.server.run import Outcome, read_outcome
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, read_rounds
 

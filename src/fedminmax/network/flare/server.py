@@ -13,7 +13,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.network.flare.engine import (
     RunAborted,
 )
-from fedminmax.network.server.news import ProgressReporter, news_as_json
+from fedminmax.network.server.log import ProgressReporter, news_as_json
 from fedminmax.network.server.run import publish_results, run_plan
 from fedminmax.network.wire.calls import (
     NO_LIMITS,

@@ -44,12 +44,12 @@ from fedminmax.methods.shared.replies import NO_WEIGHTS
 from fedminmax.network.server.agreement import Agreed, Agreement
 from fedminmax.network.server.disk import read_record, write_record
 from fedminmax.network.server.log import RoundNotes
+from fedminmax.network.server.masked_sites import Sites
 from fedminmax.network.server.remote import RemoteFederation
-from fedminmax.network.server.sites import Received, Sites
-from fedminmax.network.wire.calls import Endpoint, Transport, gather
+from fedminmax.network.server.sites import Received
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import NetworkPlan, task_of
-from fedminmax.network.wire.values import by_column, names_from_bytes, totals_to_bytes
+from fedminmax.network.wire.values import by_column
 from fedminmax.training.additive_class import (
     AdditiveClass,
     ClassQuestion,
@@ -297,21 +297,3 @@ def _check_enough(plan: NetworkPlan, replies: int, reasons: Mapping[str, str]) -
             f"{replies} of {len(plan.sites)} sites can take part, at least {plan.minimum_sites} "
             f"are needed ({'; '.join(reasons.values())})"
         )
-
-
-def names_of_all(
-    transport: Transport, sites: Sequence[str], totals: Tensor, schema: Schema
-) -> dict[str, tuple[str, ...]]:
-    """Return the common values of these sites, none of which may be missing."""
-    answers = gather(transport(sites, Endpoint.NAME_VALUES, {"totals": totals_to_bytes(totals)}))
-    if answers.failures:
-        reasons = "; ".join(answers.failures.values())
-        raise RefusedError(f"sites went away before the first round ({reasons}); resume")
-    by_site = [
-        names_from_bytes(message, totals, schema, site)
-        for site, message in answers.messages.items()
-    ]
-    return {
-        column: tuple(sorted({value for own in by_site for value in own[column]}))
-        for column in schema.open_columns
-    }

@@ -1,23 +1,32 @@
-"""The rounds of a run over a network: what is logged of each, and what its coordinator sees.
+"""The rounds of a run over a network: what is logged of each, and what those who follow it see.
 
-The log has JSON lines with the numbers of each round, who took part, and who did not and why. The
-coordinator sees rounds (``LiveRound``) and notices as text (``Notice``). Who is asked in a round,
+The log has JSON lines with the numbers of each round, who took part, and who did not and why. A
+running job tells its ``News``: new rounds, groups, and what it waits for. A coordinator sees rounds
+(``LiveRound``) and notices as text (``Notice``). Who is asked in a round,
 and how long each may take, depends on how it answered before (``Attendance``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
+from fedminmax.core.errors import InputError
 from fedminmax.core.files import JsonLog
+from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.methods.method import StateT
+from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
 from fedminmax.network.wire.calls import MIN_SECONDS, SiteRules, Transport, present_sites
+from fedminmax.network.wire.codec import adapter_of
 from fedminmax.network.wire.plan import NetworkPlan
-from fedminmax.training.round_record import RoundRecord, SiteNotes
+from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, SiteNotes
 from fedminmax.training.train import Round
 
 BYTES_OF_LAST_ROUNDS = 2**18
+# What the run waits for, while it waits.
+NOTICE_FILE = "notice.txt"
 # A site may take this many times its longest time so far.
 SLOWEST_FACTOR = 10.0
 
@@ -61,6 +70,11 @@ def with_notes(
 def read_last_rounds(path: Path, after: int = 0) -> list[RoundRecord]:
     """Read the last rounds of a file, for those who look at it again and again."""
     return JsonLog(path, RoundRecord).read_after(after, BYTES_OF_LAST_ROUNDS)
+
+
+def run_folder(folder: Path, plan: NetworkPlan, number: int) -> Path:
+    """Where one of the plan's runs keeps its rounds, checkpoints and result."""
+    return folder / f"{number}-{plan.runs[number].method}"
 
 
 class LiveRound(NamedTuple):
@@ -149,3 +163,101 @@ class Attendance:
     def _next_round(self, site: str) -> int:
         left_out: int = self._site_rules.skip_rounds * 2 ** (self._misses[site] - 1)
         return self._missed_in[site] + left_out + 1
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """The methods of a job's runs with their rounds, the sites, and the least sites in a total.
+
+    Without a ``threshold`` sums are not masked; without ``privacy`` nothing is promised of rows.
+    """
+
+    runs: tuple[tuple[str, int], ...]
+    sites: tuple[str, ...]
+    threshold: int | None = None
+    privacy: Privacy | None = None
+
+
+@dataclass(frozen=True)
+class News:
+    """Rounds with the numbers of their runs, the groups' names, and a notice, if there is one.
+
+    ``small_groups`` are those of the groups that are too small to be trained for.
+    """
+
+    planned: PlannedJob
+    rounds: tuple[tuple[int, RoundRecord], ...] = ()
+    groups: tuple[str, ...] = ()
+    notice: str | None = None
+    small_groups: tuple[str, ...] = ()
+
+    @property
+    def live_rounds(self) -> list[LiveRound]:
+        """The rounds as a coordinator sees them."""
+        return [
+            LiveRound(number, entry, self.groups, self.small_groups)
+            for number, entry in self.rounds
+        ]
+
+
+class ProgressReporter:
+    """Looks for news in a plan's folder, several times in a second."""
+
+    def __init__(self, plan: NetworkPlan, folder: Path) -> None:
+        self._plan = plan
+        self._folder = folder
+        threshold = plan.secure_aggregation.threshold if plan.secure_aggregation else None
+        runs = [(run.method, run.rounds) for run in plan.runs]
+        self._planned = PlannedJob(tuple(runs), plan.sites, threshold, plan.privacy)
+        # Agreed on once, before the first round.
+        self._agreed: Agreed | None = None
+
+    def collect(self, seen: Sequence[int]) -> News:
+        """Return the rounds after those that were seen of each run.
+
+        Of very many new rounds these are the last ones: all of them are in the results.
+        """
+        rounds = [
+            (number, entry)
+            for number, last in zip(range(len(self._plan.runs)), seen, strict=False)
+            for entry in read_last_rounds(self._rounds_of(number), last)
+        ]
+        notice = _notice(self._folder / NOTICE_FILE)
+        if self._agreed is None:
+            self._agreed = read_agreement(self._folder / AGREEMENT_FILE)
+        if self._agreed is None:
+            return News(self._planned, tuple(rounds), notice=notice)
+        encoding = self._agreed.encoding
+        return News(
+            self._planned,
+            tuple(rounds),
+            encoding.group_names,
+            notice,
+            encoding.small_group_names,
+        )
+
+    def _rounds_of(self, number: int) -> Path:
+        return run_folder(self._folder, self._plan, number) / ROUNDS_FILE
+
+
+def _notice(path: Path) -> str | None:
+    """Read what the run waits for; it removes the file as soon as it no longer waits."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def news_as_json(news: News) -> dict[str, object]:
+    """Return the news as plain data."""
+    content: dict[str, object] = adapter_of(News).dump_python(news, mode="json")
+    return content
+
+
+def news_from_json(content: Mapping[str, object]) -> News:
+    """Read news that a server sent."""
+    try:
+        news: News = adapter_of(News).validate_python(content)
+    except ValidationError as error:
+        raise InputError("the server runs another version of fedminmax; use the same") from error
+    return news

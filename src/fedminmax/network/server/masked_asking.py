@@ -120,8 +120,7 @@ class MaskedAsking:
             )
         total = self._total(question, layout, self._present, payload, content)
         if total.sites != self._present:
-            reasons = "; ".join(total.failures.values())
-            raise RefusedError(f"sites went away before the first round ({reasons}); resume")
+            raise RefusedError(went_away(total.failures))
         return total
 
     def _total_of_a_round(
@@ -202,6 +201,11 @@ class MaskedAsking:
             for site in self._plan.sites
             if site not in total.sites
         }
+
+
+def went_away(failures: Mapping[str, str]) -> str:
+    """Say which sites are missing where nobody may be."""
+    return f"sites went away before the first round ({'; '.join(failures.values())}); resume"
 
 
 @dataclass(frozen=True)

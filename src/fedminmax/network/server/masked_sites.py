@@ -7,6 +7,7 @@ are all that the methods need, and a total over sites is what one site with thei
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -27,9 +28,8 @@ from fedminmax.network.secure.layouts import (
     values_layout,
 )
 from fedminmax.network.secure.totals import MaskedTotal
-from fedminmax.network.server.agree_parts import names_of_all
-from fedminmax.network.server.masked_asking import MaskedAsking
-from fedminmax.network.server.sites import Received, Reply, SentOrder, stage_of
+from fedminmax.network.server.masked_asking import MaskedAsking, went_away
+from fedminmax.network.server.sites import PlainSites, Received, Reply, SentOrder, stage_of
 from fedminmax.network.wire.calls import Endpoint, Question
 from fedminmax.network.wire.codec import RefusedError, record_to_bytes
 from fedminmax.network.wire.messages import models_to_bytes, vector_to_bytes
@@ -85,10 +85,20 @@ class MaskedSites(MaskedAsking):
         self, totals: Tensor, senders: Sequence[str]
     ) -> Received[Mapping[str, tuple[str, ...]]]:
         """Return the common values of all sites; they are not masked, and nobody may be missing."""
-        schema = self._plan.schema
-        return self._try(
-            lambda: names_of_all(self._transport, self._present, totals, schema), senders
-        )
+
+        def names() -> Mapping[str, tuple[str, ...]]:
+            plain = PlainSites(self._plan, self._transport)
+            named = plain.name_values(totals, self._present)
+            if named.failures:
+                raise RefusedError(went_away(named.failures))
+            if named.unreadable:
+                raise RefusedError("; ".join(named.unreadable.values()))
+            return {
+                column: tuple(sorted({v for own in named.records.values() for v in own[column]}))
+                for column in self._plan.schema.open_columns
+            }
+
+        return self._try(names, senders)
 
     def take_values(
         self, totals: Tensor, values: Mapping[str, tuple[str, ...]], plan: NetworkPlan
@@ -218,3 +228,7 @@ class MaskedSites(MaskedAsking):
         if self._layouts is None:
             raise RefusedError("the rows of all sites are not encoded yet")
         return self._layouts
+
+
+# All that a server asks: a masked federation is one sender, "all sites".
+Sites: TypeAlias = PlainSites | MaskedSites

@@ -23,7 +23,7 @@ from fedminmax.metrics.row_scores import MISSED
 from fedminmax.metrics.sums import ScoreSums, by_group, empty_sums, metric_names
 from fedminmax.network.secure.layouts import measured_shape
 from fedminmax.network.server.agreement import Agreement
-from fedminmax.network.server.sites import Sites
+from fedminmax.network.server.masked_sites import Sites
 from fedminmax.network.wire.codec import RefusedError, check_finite
 from fedminmax.network.wire.plan import max_rows_set_aside
 from fedminmax.network.wire.sections import CODE_SECTIONS, SCORE_SECTIONS

@@ -7,7 +7,7 @@ round. Under a privacy guarantee a round's total is noisy, and the server comple
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agreement import Agreement
 from fedminmax.network.server.log import RoundNotes
-from fedminmax.network.server.sites import Reply, SentOrder, Sites
+from fedminmax.network.server.masked_sites import Sites
+from fedminmax.network.server.sites import Reply, SentOrder
 from fedminmax.network.wire.checks import (
     ReportedLosses,
     StepLength,
@@ -163,8 +164,6 @@ def completed_sums(agreement: Agreement, sent: SentOrder, noisy: Sums, missing: 
 SECONDS_BETWEEN_TRIES = 5.0
 # A site may fail now and then, but honest replies never exceed limits that hold for every table.
 MAX_INVALID_REPLIES = 10
-# What the run waits for, while it waits.
-NOTICE_FILE = "notice.txt"
 
 
 class TooFewSitesError(RuntimeError):
@@ -179,7 +178,6 @@ class RemoteFederation:
         sites: how they are asked.
         run: the number of the run among the plan's.
         notice: a file that says what the run waits for, while it waits.
-        pause: waits between tries when too few sites answer.
         proves: whether its rounds are those of the proof that follows the run.
         pairs: those of the question that smoothing is chosen from; None for rounds of a run.
     """
@@ -190,7 +188,6 @@ class RemoteFederation:
         sites: Sites,
         run: int,
         notice: Path,
-        pause: Callable[[float], None] = time.sleep,
         *,
         proves: bool = False,
         pairs: Pairs | None = None,
@@ -199,7 +196,6 @@ class RemoteFederation:
         self._sites = sites
         self._run = run
         self._notice = notice
-        self._pause = pause
         self._proves, self._pairs = proves, pairs
         self._task, self._group_names = agreement.task, agreement.encoding.group_names
         self._checker = ReplyChecker(agreement)
@@ -334,7 +330,7 @@ class RemoteFederation:
             write_text(self._notice, f"{short}; waiting for them")
             # Too few: those who were too late are asked again, too.
             away = {**self._agreement.refused, **self._banned()}
-            self._pause(SECONDS_BETWEEN_TRIES)
+            time.sleep(SECONDS_BETWEEN_TRIES)
 
     def _left_out(self, number: int) -> dict[str, str]:
         """Return the sites that are not asked in this round, each with the reason."""

@@ -19,11 +19,11 @@ from fedminmax.methods.method import lets_sites_keep
 from fedminmax.network.server import disk
 from fedminmax.network.server.agree import agree
 from fedminmax.network.server.agreement import Agreement
-from fedminmax.network.server.log import read_last_rounds, with_notes
-from fedminmax.network.server.masked_sites import MaskedSites
+from fedminmax.network.server.log import NOTICE_FILE, read_last_rounds, run_folder, with_notes
+from fedminmax.network.server.masked_sites import MaskedSites, Sites
 from fedminmax.network.server.measure import measure, read_tensors, write_measured, write_tensors
-from fedminmax.network.server.remote import NOTICE_FILE, RemoteFederation, TooFewSitesError
-from fedminmax.network.server.sites import PlainSites, Sites
+from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
+from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.calls import Transport
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.certify import (
@@ -144,11 +144,6 @@ def _run_all(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
     encoding = agreement.encoding
     refused = dict(agreement.refused)
     return Outcome(None, encoding.group_names, refused, silent, encoding.small_group_names)
-
-
-def run_folder(folder: Path, plan: NetworkPlan, number: int) -> Path:
-    """Where one of the plan's runs keeps its rounds, checkpoints and result."""
-    return folder / f"{number}-{plan.runs[number].method}"
 
 
 def read_outcome(folder: Path) -> Outcome | None:

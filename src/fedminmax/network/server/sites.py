@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
@@ -122,72 +122,8 @@ def stage_of(encoding: Encoding, start: Tensor | None) -> dict[str, object]:
     return {"stage": encoding.stage, **begin}
 
 
-class Sites(Protocol):
-    """All that a server asks; ``senders`` are names of sites, or "all sites"."""
-
-    def prepare(self) -> Received[SiteSummary]:
-        """Send the plan, and return summaries of training rows if it lists all categories."""
-        ...
-
-    def count_values(self) -> Received[Tensor]:
-        """Return counts by bucket of the values of columns without a list."""
-        ...
-
-    def name_values(
-        self, totals: Tensor, senders: Sequence[str]
-    ) -> Received[Mapping[str, tuple[str, ...]]]:
-        """Return the values that each site has, and that are common by these totals."""
-        ...
-
-    def take_values(
-        self, totals: Tensor, values: Mapping[str, tuple[str, ...]], plan: NetworkPlan
-    ) -> Received[SiteSummary]:
-        """Send the agreed categories, and return summaries with them; the ``plan`` has them."""
-        ...
-
-    def count_cells(self, grids: Grids, senders: Sequence[str]) -> Received[Tensor]:
-        """Return counts of values in the cells of the last refinement of grids, in turn."""
-        ...
-
-    def encode(
-        self, encoding: Encoding, senders: Sequence[str], start: Tensor | None = None
-    ) -> Received[Tensor]:
-        """Send the encoding, and return rows by group; noisy sums under a privacy guarantee.
-
-        An additive model has a ``start`` besides, once its smoothing is chosen.
-        Where rows are set aside for validation, their counts follow those of the training rows.
-        """
-        ...
-
-    def curvature(self, directions: Tensor, senders: Sequence[str]) -> Received[Tensor]:
-        """Return each group's sum of x (x . v) for its own direction v."""
-        ...
-
-    def take_rate(self, rate: str, senders: Sequence[str]) -> Mapping[str, str]:
-        """Send the learning rate that the plan left open; return who did not take it, and why."""
-        ...
-
-    def away(self, number: int) -> dict[str, str]:
-        """Return the senders that are not asked in this round, each with the reason."""
-        ...
-
-    def ask(self, sent: SentOrder, senders: Sequence[str]) -> Received[Reply]:
-        """Send an order, and return the replies."""
-        ...
-
-    def validate(self, sent: SentOrder, senders: Sequence[str]) -> Received[LossSums]:
-        """Return the losses of the order's model on validation rows."""
-        ...
-
-    def measure(
-        self, members: Sequence[Tensor], encoding: Encoding, senders: Sequence[str]
-    ) -> Received[SumsOfModels]:
-        """Return sums of each run's models: of scores on held-out rows, and by code of training."""
-        ...
-
-
 class PlainSites:
-    """Sites whose answers the server sees one by one."""
+    """Sites whose answers the server sees one by one; ``senders`` are their names."""
 
     def __init__(self, plan: NetworkPlan, transport: Transport) -> None:
         self._plan = plan
@@ -195,7 +131,7 @@ class PlainSites:
         self._attendance = Attendance(plan.site_rules)
 
     def prepare(self) -> Received[SiteSummary]:
-        """Send the plan, and return summaries of training rows."""
+        """Send the plan, and return summaries of training rows if it lists all categories."""
         schema, payload = self._plan.schema, {"plan": plan_to_bytes(self._plan)}
         if schema.open_columns:
             answers = gather(self._transport(self._plan.sites, Endpoint.PREPARE, payload))
@@ -256,7 +192,11 @@ class PlainSites:
     def encode(
         self, encoding: Encoding, senders: Sequence[str], start: Tensor | None = None
     ) -> Received[Tensor]:
-        """Send the encoding, and return rows by group."""
+        """Send the encoding, and return rows by group; noisy sums under a privacy guarantee.
+
+        An additive model has a ``start`` besides, once its smoothing is chosen.
+        Where rows are set aside for validation, their counts follow those of the training rows.
+        """
         numbers = len(encoding.groups) * (2 if self._plan.validation else 1)
         return self._ask_all(
             senders,
