@@ -14,9 +14,8 @@ from fedminmax.core.files import is_held
 from fedminmax.live.watch import LiveModel, LiveRun, LiveSite, Stage, without_groups
 from fedminmax.network.flare.coordinator import ObservedJob, observe_jobs
 from fedminmax.network.flare.local import SECONDS_TO_START, SERVER
-from fedminmax.network.server.disk import CLAIM_FILE
 from fedminmax.network.server.log import News, PlannedJob, ProgressReporter
-from fedminmax.network.server.run import read_outcome
+from fedminmax.network.server.run import CLAIM_FILE, read_outcome
 from fedminmax.runs import federation
 from fedminmax.runs.folder import read_results
 from fedminmax.training.round_record import RoundRecord

@@ -34,6 +34,7 @@ from fedminmax.methods.method import (
 from fedminmax.methods.shared.checks import check_share, check_whole, checked_method
 from fedminmax.methods.shared.excess_server import OwnRisks
 from fedminmax.methods.shared.frontier_server import FoundPoints
+from fedminmax.methods.shared.second_order_state import SecondOrderState
 from fedminmax.methods.shared.servers import (
     ProvedBoundary,
     boundary_of,
@@ -41,8 +42,6 @@ from fedminmax.methods.shared.servers import (
     own_risks_of,
     server_of,
 )
-from fedminmax.methods.shared.second_order_state import SecondOrderState
-from fedminmax.methods.shared.servers import server_of
 from fedminmax.training.protocol import Federation, RunIdentity, identity_of
 from fedminmax.training.simulation import Simulation
 

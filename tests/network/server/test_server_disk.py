@@ -21,7 +21,6 @@ from fedminmax.core import files
 from fedminmax.core.noise import Unit
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.network.server.agreement import AGREEMENT_FILE
-from fedminmax.network.server.disk import RESERVE_BYTES, cannot_save
 from fedminmax.network.server.log import (
     BYTES_OF_LAST_ROUNDS,
     NOTICE_FILE,
@@ -35,6 +34,8 @@ from fedminmax.network.server.log import (
 )
 from fedminmax.network.server.run import (
     OUTCOME_FILE,
+    RESERVE_BYTES,
+    cannot_save,
     publish_results,
     read_members,
     read_outcome,

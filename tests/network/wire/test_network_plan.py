@@ -10,7 +10,7 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
-from fedminmax.network.server.disk import run_lock
+from fedminmax.network.server.run import run_lock
 from fedminmax.network.site.settings import (
     SiteSettings,
     SmallGroups,

@@ -35,8 +35,8 @@ from nvflare.fuel.flare_api.flare_api import Session
 from fedminmax.core.errors import InputError
 from fedminmax.network.flare.patches import patch_session
 from fedminmax.network.flare.server import NEWS_TOPIC, RESULTS_FOLDER
-from fedminmax.network.server.disk import disk_is_full, find_disk_full
 from fedminmax.network.server.log import News, news_from_json
+from fedminmax.network.server.run import disk_is_full, find_disk_full
 
 POLL_SECONDS = 0.5
 # What a server that went away ends a call with.

@@ -45,9 +45,9 @@ from fedminmax.network.server.agreement import (
     Agreement,
     read_agreement,
 )
-from fedminmax.network.server.disk import write_record
 from fedminmax.network.server.log import NOTICE_FILE
 from fedminmax.network.server.masked_sites import Sites
+from fedminmax.network.wire.codec import write_record
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan, max_rows_set_aside, task_of
 from fedminmax.training.private import noisy_census, packed_zeros, rate_from_census
 

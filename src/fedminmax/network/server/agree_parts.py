@@ -42,12 +42,11 @@ from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.replies import NO_WEIGHTS
 from fedminmax.network.server.agreement import Agreed, Agreement
-from fedminmax.network.server.disk import read_record, write_record
 from fedminmax.network.server.log import RoundNotes
 from fedminmax.network.server.masked_sites import Sites
 from fedminmax.network.server.remote import RemoteFederation
 from fedminmax.network.server.sites import Received
-from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.codec import RefusedError, read_record, write_record
 from fedminmax.network.wire.plan import NetworkPlan, task_of
 from fedminmax.network.wire.values import by_column
 from fedminmax.training.additive_class import (

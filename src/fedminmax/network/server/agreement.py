@@ -22,7 +22,7 @@ from fedminmax.core.task import Task
 from fedminmax.core.workspace import model_with
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.encoding_json import check_encoding
-from fedminmax.network.server.disk import read_record
+from fedminmax.network.wire.codec import read_record
 from fedminmax.network.wire.plan import NetworkPlan, task_of
 
 AGREEMENT_FILE = "agreement.json"

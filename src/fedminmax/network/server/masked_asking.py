@@ -21,11 +21,10 @@ from fedminmax.network.secure.masks import digest
 from fedminmax.network.secure.messages import Agreed
 from fedminmax.network.secure.session import Terms
 from fedminmax.network.secure.totals import MaskedTotal, MaskedTotals, NoTotalError, open_session
-from fedminmax.network.server.disk import read_record, write_record
 from fedminmax.network.server.log import Attendance
 from fedminmax.network.server.sites import Received, RecordT
 from fedminmax.network.wire.calls import NO_ARGUMENTS, Endpoint, Question, Transport, gather
-from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.codec import RefusedError, read_record, write_record
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan, SecureAggregation, plan_to_bytes
 
 LOG = logging.getLogger("fedminmax.server")

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -12,7 +13,10 @@ from safetensors.torch import load
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_text
 from fedminmax.core.messages import all_finite
+
+RecordT = TypeVar("RecordT")
 
 # Some methods send a row of weights for each of several purposes.
 TABLES = ("weights",)
@@ -104,3 +108,26 @@ def check_length(vectors: Mapping[str, Tensor], name: str, length: int, sender: 
         raise RefusedError(
             f"{sender} sent {name} with {came:,} numbers, expected {length:,}; refused"
         )
+
+
+def read_record(path: Path, kind: type[RecordT], advice: str) -> RecordT | None:
+    """Read a record from a file; None if there is no such file.
+
+    Raises:
+        InputError: the file is damaged; ``advice`` says what to do.
+    """
+    if not path.exists():
+        return None
+    try:
+        reader: Any = kind
+        record: RecordT = adapter_of(reader).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; {advice}") from error
+    return record
+
+
+def write_record(path: Path, record: object) -> None:
+    """Write a record to a file, in full or not at all."""
+    kind: Any = type(record)
+    content = adapter_of(kind).dump_json(record, indent=2).decode()
+    write_text(path, content + "\n")
