@@ -14,7 +14,7 @@ from fedminmax.flower import Rows, client_app
 from fedminmax.flower.client import name_of
 from fedminmax.flower.server import GridTransport
 from fedminmax.network.site.journal import KEPT_FOLDER, Event, read_journal
-from fedminmax.network.wire import transport
+from fedminmax.network.wire import calls
 from fedminmax.network.wire.calls import Endpoint
 from tests.flower.flower_in_process import SITES, GridHere, answering, make_rows, write_config
 from tests.flower.same_run import assert_same_run, simulate
@@ -98,7 +98,7 @@ def test_whatever_a_node_replies_is_an_answer(
 def test_a_node_that_is_gone_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(calls, "POLL_SECONDS", 0.0)
 
     class Silent(GridHere):
         def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:

@@ -23,7 +23,7 @@ from fedminmax.network.secure.messages import (
     to_bytes,
 )
 from fedminmax.network.server import remote
-from fedminmax.network.wire import transport
+from fedminmax.network.wire import calls
 from fedminmax.network.wire.calls import Answer, Endpoint, Question
 
 # The site's other code is in the same folder, which is on the path of these processes alone.
@@ -36,8 +36,8 @@ def install(server: Any) -> None:
     """Stand between the server and its sites."""
     server.ask_sites = OtherServer(server.ask_sites, Path(os.environ[LIAR.FOLDER_VARIABLE]))
     # A site that died is noticed sooner.
-    transport.POLL_SECONDS = 1.0
-    modules: tuple[Any, ...] = (server, transport)
+    calls.POLL_SECONDS = 1.0
+    modules: tuple[Any, ...] = (server, calls)
     for module in modules:
         module.PRESENCE_TIMEOUT = 3.0
     remote.SECONDS_BETWEEN_TRIES = 0.5
