@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.torch import load
 
-from fedminmax.network.secure.fixed_point import EXACT_BYTES, LAST_WORDS, pack
+from fedminmax.network.secure.fixed_point import EXACT_BYTES, pack
 from fedminmax.network.secure.layouts import (
     Layouts,
-    measured_shape,
     sizes_from_bytes,
     summary_layout,
 )
@@ -34,15 +34,12 @@ from fedminmax.network.secure.messages import (
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
 from fedminmax.network.wire.messages import (
-    counts_from_bytes,
     order_from_bytes,
     sums_from_bytes,
-    sums_of_models_from_bytes,
 )
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
 from fedminmax.network.wire.sections import (
     Sections,
-    sections_of_models,
     sections_of_summary,
     sections_of_sums,
     summary_from_bytes,
@@ -127,7 +124,7 @@ def unmasked_numbers(
             raise AssertionError(call.endpoint)
         elif call.endpoint == "count_rows":
             layout = layouts.counts()
-            values = {"counts": counts_from_bytes(counts, layout.words - LAST_WORDS, site)}
+            values = {"counts": load(counts)["counts"]}
         elif call.endpoint == "answer":
             _, encoded = own._ready("it")
             reply, _ = sums_from_bytes(
@@ -141,11 +138,10 @@ def unmasked_numbers(
             order = order_from_bytes(call.asked["order"], encoded.start, "it")
             layout = layouts.round(own._methods[call.asked["run"]], order)
         else:
-            encoding = own._ready("it")[1].encoding
-            shape = measured_shape(plan, encoding, len(plan.runs))
-            message = own.measure(call.asked["models"])
-            values = sections_of_models(sums_of_models_from_bytes(message, shape, site))
+            values = load(own.measure(call.asked["models"]))
+            del values["seconds"]
             layout = layouts.measure(len(plan.runs))
+            values = {section.name: values[section.name] for section in layout.sections}
         packed = pack(layout, values, len(call.ask.sites))
         words = packed.words_to_bytes()
         yield words + exact_to_bytes(packed.exact), len(words)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load
 from torch import Tensor
 
 from fedminmax.config.planned_runs import PlannedRun
@@ -29,9 +30,8 @@ from fedminmax.network.site.policy import read_own_rows
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.calls import Endpoint
 from fedminmax.network.wire.codec import RefusedError, record_to_bytes
-from fedminmax.network.wire.messages import counts_from_bytes
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
-from fedminmax.network.wire.values import COUNTS_PER_COLUMN, totals_to_bytes
+from fedminmax.network.wire.values import totals_to_bytes
 from tests.cli.kits import check, create
 from tests.complaints import complaint_of
 from tests.network.masked_problem import FourSites, Killed, listed_config, masked_plan
@@ -145,7 +145,7 @@ class Hostile:
         self.site = DirectTransport(folder).sites["north"]
         assert self.site.prepare(plan_to_bytes(plain)) == b""
         counts = self.site.count_values()
-        self.own = counts_from_bytes(counts, COUNTS_PER_COLUMN, "north")
+        self.own = load(counts)["counts"]
 
 
 @pytest.fixture

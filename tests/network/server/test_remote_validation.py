@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load
 
 from fedminmax.advice.cost import message_bytes
 from fedminmax.config.planned_runs import PlannedRun
@@ -30,9 +31,9 @@ from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.checks import check_validation
 from fedminmax.network.wire.codec import RefusedError
-from fedminmax.network.wire.messages import losses_from_bytes, sections_to_bytes
+from fedminmax.network.wire.messages import sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, Precision, digest_of, plan_of_config, task_of
-from fedminmax.network.wire.sections import sections_of_losses
+from fedminmax.network.wire.sections import losses_of, sections_of_losses
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from fedminmax.training.train import Round
 from tests.complaints import complaint_of
@@ -116,7 +117,8 @@ class Spoiled(Open):
     def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
         came = super().answer(site, endpoint, payload)
         if endpoint == "validate" and site == "west":
-            losses = losses_from_bytes(came, 2, site)
+            assert isinstance(came, bytes)
+            losses = losses_of(load(came))
             changed = sections_of_losses(replace(losses, loss=-losses.loss - 1.0))
             return sections_to_bytes(changed, 0.0)
         return came

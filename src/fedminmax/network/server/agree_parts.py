@@ -45,10 +45,10 @@ from fedminmax.network.server.agreement import Agreed, Agreement
 from fedminmax.network.server.log import RoundNotes
 from fedminmax.network.server.masked_sites import Sites
 from fedminmax.network.server.remote import RemoteFederation
-from fedminmax.network.server.sites import Received
-from fedminmax.network.wire.codec import RefusedError, read_record, write_record
+from fedminmax.network.server.sites import Received, cells_query, curvature_query, values_query
+from fedminmax.network.wire.codec import RefusedError, check_finite, read_record, write_record
 from fedminmax.network.wire.plan import NetworkPlan, task_of
-from fedminmax.network.wire.values import by_column
+from fedminmax.network.wire.values import by_column, check_counts
 from fedminmax.training.additive_class import (
     AdditiveClass,
     ClassQuestion,
@@ -157,7 +157,7 @@ def agree_on_bins(
     try:
         asked.append(next(rounds))
         while True:
-            received = sites.count_cells(asked[-1], tuple(summaries))
+            received = sites.query(cells_query(asked[-1]), tuple(summaries))
             refused |= received.reasons
             for site, vector in received.records.items():
                 counts[site].append(vector.numpy())
@@ -203,11 +203,12 @@ def agree_on_rate(
     start = first_direction(len(encoding.names), torch.float64)
     directions = start.repeat(len(encoding.groups), 1)
     sizes = directions.new_ones(len(encoding.groups))
-    for _ in range(POWER_ITERATIONS):
+    for number in range(1, POWER_ITERATIONS + 1):
         directions = directions / directions.norm(dim=1, keepdim=True).clamp(min=1e-300)
         sums = torch.zeros_like(directions)
         rows = torch.zeros(len(directions), dtype=torch.float64)
-        received = sites.curvature(directions, [site for site in counts if site not in refused])
+        query = curvature_query(sites.layouts, directions, number)
+        received = sites.query(query, [site for site in counts if site not in refused])
         refused |= received.unreadable
         for site, along in received.records.items():
             try:
@@ -239,6 +240,7 @@ def _check_curvature(own: Tensor, directions: Tensor, lengths: RowLengths, site:
     With M the sum of x x^T over a group's rows, |M v| <= tr M for |v| = 1, and the traces of all
     groups sum to the squared length of the rows; M has no negative eigenvalue.
     """
+    check_finite(own, "sums", site)
     most = lengths.rows**2
     curved = (own * directions).sum(dim=1)
     too_long = float(own.norm(dim=1).sum()) > most * (1.0 + ROUNDING)
@@ -276,12 +278,20 @@ def agree_on_values(
 
 
 def _agreed(plan: NetworkPlan, sites: Sites, refused: Mapping[str, str]) -> KeptValues:
-    counted = sites.count_values()
-    _check_enough(plan, len(counted.records), {**counted.reasons, **refused})
-    totals = reduce(add, counted.records.values())
+    counted = sites.query(values_query(plan.schema), plan.senders)
+    possible, reasons = dict(counted.records), {**counted.reasons, **refused}
+    most = plan.site_rules.max_rows * plan.max_sites_per_reply
+    for sender, own in counted.records.items():
+        try:
+            check_counts(own, plan.schema, most, sender)
+        except RefusedError as error:
+            reasons[sender] = str(error)
+            del possible[sender]
+    _check_enough(plan, len(possible), reasons)
+    totals = reduce(add, possible.values())
     for column, counts in by_column(totals, plan.schema).items():
         check_totals(counts, column)
-    named = sites.name_values(totals, tuple(counted.records))
+    named = sites.name_values(totals, tuple(possible))
     _check_enough(plan, len(named.records), {**named.reasons, **refused})
     columns = plan.schema.open_columns
     by_site = {column: [own[column] for own in named.records.values()] for column in columns}

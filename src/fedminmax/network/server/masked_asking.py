@@ -48,7 +48,13 @@ class MaskedAsking:
         self._absent: dict[str, str] = {}
         self._agreed = Agreed(b"")
         self._layouts: Layouts | None = None
-        self._directions = 0
+
+    @property
+    def layouts(self) -> Layouts:
+        """The layouts of answers, once rows are encoded."""
+        if self._layouts is None:
+            raise RefusedError("the rows of all sites are not encoded yet")
+        return self._layouts
 
     def _begin(self) -> None:
         plan, content = self._plan, plan_to_bytes(self._plan)

@@ -14,38 +14,36 @@ from torch import Tensor
 
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.messages import zero_sums
-from fedminmax.core.validation import LossSums
-from fedminmax.data.tables.agree import Grids
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.encoding_json import encoding_as_json
 from fedminmax.data.tables.site_summary import SiteSummary, row_lengths
 from fedminmax.network.secure.layouts import (
     Layouts,
     Sizes,
-    cells_layout,
-    measured_shape,
     summary_layout,
-    values_layout,
 )
 from fedminmax.network.secure.totals import MaskedTotal
 from fedminmax.network.server.masked_asking import MaskedAsking, went_away
-from fedminmax.network.server.sites import PlainSites, Received, Reply, SentOrder, stage_of
+from fedminmax.network.server.sites import (
+    PlainSites,
+    Query,
+    Received,
+    RecordT,
+    Reply,
+    SentOrder,
+    stage_of,
+)
 from fedminmax.network.wire.calls import Endpoint, Question
 from fedminmax.network.wire.codec import RefusedError, record_to_bytes
-from fedminmax.network.wire.messages import models_to_bytes, vector_to_bytes
 from fedminmax.network.wire.plan import ALL_SITES, NetworkPlan
 from fedminmax.network.wire.sections import (
-    SumsOfModels,
-    losses_of,
     summary_from_bytes,
     summary_of,
     summary_to_bytes,
     sums_of,
-    sums_of_models,
 )
 from fedminmax.network.wire.values import (
     Values,
-    check_counts,
     totals_to_bytes,
 )
 
@@ -67,19 +65,6 @@ class MaskedSites(MaskedAsking):
             summary = summary_to_bytes(summary_of(total.values, schema)).decode()
             self._memory.keep(replace(self._memory.kept, summary=summary))
         return self._summary()
-
-    def count_values(self) -> Received[Tensor]:
-        """Return the total of counts by bucket of the values of columns without a list."""
-        schema, plan = self._plan.schema, self._plan
-
-        def counts() -> Tensor:
-            total = self._first_total(Question(Endpoint.COUNT_VALUES), values_layout(schema))
-            buckets: Tensor = total.values["counts"]
-            most = plan.site_rules.max_rows * plan.max_sites_per_reply
-            check_counts(buckets, schema, most, ALL_SITES)
-            return buckets
-
-        return self._try(counts)
 
     def name_values(
         self, totals: Tensor, senders: Sequence[str]
@@ -114,19 +99,6 @@ class MaskedSites(MaskedAsking):
         content, counted = self._memory.kept.summary.encode(), self._plan.privacy is None
         return summary_from_bytes(content, self._plan.schema, ALL_SITES, counted=counted)
 
-    def count_cells(self, grids: Grids, senders: Sequence[str]) -> Received[Tensor]:
-        """Return the total of counts of values in cells."""
-        content, stage = record_to_bytes(grids, Grids), len(grids[0].splits)
-        payload = {"grids": content, "stage": stage}
-
-        def counts() -> Tensor:
-            question = Question(Endpoint.COUNT_CELLS, round=stage)
-            total = self._total_of_all(question, cells_layout(grids), payload, content)
-            cells: Tensor = total.values["counts"]
-            return cells
-
-        return self._try(counts, senders)
-
     def encode(
         self, encoding: Encoding, senders: Sequence[str], start: Tensor | None = None
     ) -> Received[Tensor]:
@@ -157,20 +129,6 @@ class MaskedSites(MaskedAsking):
             self._agreed = replace(self._agreed, rate=rate.encode())
         return {}
 
-    def curvature(self, directions: Tensor, senders: Sequence[str]) -> Received[Tensor]:
-        """Return each group's sum of x (x . v) for its own direction v."""
-        self._directions += 1
-        question = Question(Endpoint.CURVATURE, round=self._directions)
-        content = vector_to_bytes(directions.flatten())
-
-        def sums() -> Tensor:
-            layout, payload = self._found_layouts().curvature(), {"directions": content}
-            total = self._total_of_all(question, layout, payload, content)
-            along: Tensor = total.values["sums"]
-            return along.reshape_as(directions)
-
-        return self._try(sums, senders)
-
     def away(self, number: int) -> dict[str, str]:  # noqa: ARG002 - who is asked is decided here
         """Return the senders that are not asked in this round: all sites always are."""
         return {}
@@ -180,7 +138,7 @@ class MaskedSites(MaskedAsking):
         return self._try_total(sent.order.key.round, lambda: self._ask(sent), senders)
 
     def _ask(self, sent: SentOrder) -> tuple[Reply, MaskedTotal]:
-        order, layouts = sent.order, self._found_layouts()
+        order, layouts = sent.order, self.layouts
         if sent.pairs is not None:
             layout = layouts.smoothing(sent.method, order, sent.pairs)
         else:
@@ -196,38 +154,21 @@ class MaskedSites(MaskedAsking):
         slowest = max(total.seconds.values(), default=0.0)
         return Reply(sums, slowest, total.bytes_in, total.bytes_out), total
 
-    def validate(self, sent: SentOrder, senders: Sequence[str]) -> Received[LossSums]:
-        """Ask for the total of losses on validation rows."""
-        number = sent.order.key.round
-        question = Question(Endpoint.VALIDATE, sent.run, number, sent.order.phase)
+    def query(self, query: Query[RecordT], senders: Sequence[str]) -> Received[RecordT]:
+        """Ask for the total of numbers."""
+        question, layout = query.question, query.layout
+        arguments, content = query.arguments, query.content
 
-        def losses() -> tuple[LossSums, MaskedTotal]:
-            layout = self._found_layouts().validation(sent.order)
-            total = self._total_of_a_round(question, layout, sent.payload, sent.content)
-            return losses_of(total.values), total
+        def record() -> tuple[RecordT, MaskedTotal]:
+            if question.endpoint is Endpoint.COUNT_VALUES:
+                total = self._first_total(question, layout)
+            elif question.endpoint in (Endpoint.COUNT_CELLS, Endpoint.CURVATURE):
+                total = self._total_of_all(question, layout, arguments, content)
+            else:
+                total = self._total_of_a_round(question, layout, arguments, content)
+            return query.record_of(dict(total.values)), total
 
-        return self._try_total(number, losses, senders)
-
-    def measure(
-        self, members: Sequence[Tensor], encoding: Encoding, senders: Sequence[str]
-    ) -> Received[SumsOfModels]:
-        """Ask for the totals of each run's models: on held-out rows, and by code of training."""
-        content = models_to_bytes(members)
-
-        shape = measured_shape(self._plan, encoding, len(members))
-
-        def scores() -> tuple[SumsOfModels, MaskedTotal]:
-            layout, payload = self._found_layouts().measure(len(members)), {"models": content}
-            question = Question(Endpoint.MEASURE)
-            total = self._total_of_a_round(question, layout, payload, content)
-            return sums_of_models(total.values, shape), total
-
-        return self._try_total(0, scores, senders)
-
-    def _found_layouts(self) -> Layouts:
-        if self._layouts is None:
-            raise RefusedError("the rows of all sites are not encoded yet")
-        return self._layouts
+        return self._try_total(question.round, record, senders)
 
 
 # All that a server asks: a masked federation is one sender, "all sites".

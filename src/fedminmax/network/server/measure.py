@@ -24,6 +24,7 @@ from fedminmax.metrics.sums import ScoreSums, by_group, empty_sums, metric_names
 from fedminmax.network.secure.layouts import measured_shape
 from fedminmax.network.server.agreement import Agreement
 from fedminmax.network.server.masked_sites import Sites
+from fedminmax.network.server.sites import models_query
 from fedminmax.network.wire.codec import RefusedError, check_finite
 from fedminmax.network.wire.plan import max_rows_set_aside
 from fedminmax.network.wire.sections import CODE_SECTIONS, SCORE_SECTIONS
@@ -71,7 +72,7 @@ def measure(
     plan, encoding = agreement.plan, agreement.encoding
     asked = [site for site in plan.senders if site not in agreement.refused]
     models = [table.to(agreement.task.initial_parameters) for table in members]
-    received = sites.measure(models, encoding, asked)
+    received = sites.query(models_query(sites.layouts, models), asked)
     shape = measured_shape(plan, encoding, len(members))
     silent, most = received.reasons, _max_scores(encoding, shape.scores)
     rows = torch.zeros(len(plan.senders), len(encoding.groups), dtype=torch.int64)

@@ -26,7 +26,7 @@ from fedminmax.network.secure.layouts import mechanism_of_plan
 from fedminmax.network.server.agreement import Agreement
 from fedminmax.network.server.log import RoundNotes
 from fedminmax.network.server.masked_sites import Sites
-from fedminmax.network.server.sites import Reply, SentOrder
+from fedminmax.network.server.sites import Reply, SentOrder, validation_query
 from fedminmax.network.wire.checks import (
     ReportedLosses,
     StepLength,
@@ -270,7 +270,7 @@ class RemoteFederation:
             plan.senders[number] for number in participants if plan.senders[number] not in away
         ]
         sent = self._sent(plan.runs[self._run].build(), order)
-        received = self._sites.validate(sent, asked)
+        received = self._sites.query(validation_query(self._sites.layouts, sent), asked)
         self._notes.refused |= received.unreadable
         total = NO_LOSSES
         for sender, losses in received.records.items():

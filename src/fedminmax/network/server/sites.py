@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
+from fedminmax.config.schema import Schema
 from fedminmax.core.bounds import RowLimits
 from fedminmax.core.messages import Census, Order, Sums
 from fedminmax.core.validation import LossSums
@@ -21,18 +23,29 @@ from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.encoding_json import encoding_as_json
 from fedminmax.data.tables.site_summary import SiteSummary
 from fedminmax.methods.method import AnyMethod
-from fedminmax.network.secure.layouts import measured_shape
+from fedminmax.network.secure.fixed_point import Kind, Layout
+from fedminmax.network.secure.layouts import (
+    Layouts,
+    Sizes,
+    cells_layout,
+    measured_shape,
+    values_layout,
+)
 from fedminmax.network.server.log import Attendance
 from fedminmax.network.wire import messages
-from fedminmax.network.wire.calls import NO_ARGUMENTS, Endpoint, Transport, gather
+from fedminmax.network.wire.calls import NO_ARGUMENTS, Endpoint, Question, Transport, gather
 from fedminmax.network.wire.codec import RefusedError, checked_bytes, record_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, plan_to_bytes
-from fedminmax.network.wire.sections import SumsOfModels, summary_from_bytes
+from fedminmax.network.wire.sections import (
+    Sections,
+    SumsOfModels,
+    losses_of,
+    summary_from_bytes,
+    sums_of_models,
+)
 from fedminmax.network.wire.values import (
-    COUNTS_PER_COLUMN,
     Pairs,
     Values,
-    check_counts,
     names_from_bytes,
     totals_to_bytes,
 )
@@ -122,6 +135,78 @@ def stage_of(encoding: Encoding, start: Tensor | None) -> dict[str, object]:
     return {"stage": encoding.stage, **begin}
 
 
+@dataclass(frozen=True, eq=False)
+class Query(Generic[RecordT]):
+    """A question whose answer is numbers, in the sections of a layout, and how they are read.
+
+    ``content`` is what masks depend on. Whether the numbers can be true is for others to check.
+    """
+
+    question: Question
+    arguments: Mapping[str, object]
+    content: bytes
+    layout: Layout
+    record_of: Callable[[Sections], RecordT]
+
+
+def values_query(schema: Schema) -> Query[Tensor]:
+    """Ask for counts by bucket of the values of columns without a list."""
+    question = Question(Endpoint.COUNT_VALUES)
+    return Query(question, NO_ARGUMENTS, b"", values_layout(schema), itemgetter("counts"))
+
+
+def cells_query(grids: Grids) -> Query[Tensor]:
+    """Ask for counts of values in the cells of the last refinement of grids, in turn."""
+    content, stage = record_to_bytes(grids, Grids), len(grids[0].splits)
+    question = Question(Endpoint.COUNT_CELLS, round=stage)
+    arguments = {"grids": content, "stage": stage}
+    return Query(question, arguments, content, cells_layout(grids), itemgetter("counts"))
+
+
+def curvature_query(layouts: Layouts, directions: Tensor, number: int) -> Query[Tensor]:
+    """Ask for each group's sum of x (x . v) for its own direction v, for this ``number``th time."""
+    content = messages.vector_to_bytes(directions.flatten())
+    return Query(
+        Question(Endpoint.CURVATURE, round=number),
+        {"directions": content},
+        content,
+        layouts.curvature(),
+        lambda sections: sections["sums"].reshape_as(directions),
+    )
+
+
+def validation_query(layouts: Layouts, sent: SentOrder) -> Query[LossSums]:
+    """Ask for the losses of the order's model on validation rows."""
+    order = sent.order
+    question = Question(Endpoint.VALIDATE, sent.run, order.key.round, order.phase)
+    return Query(question, sent.payload, sent.content, layouts.validation(order), losses_of)
+
+
+def models_query(layouts: Layouts, members: Sequence[Tensor]) -> Query[SumsOfModels]:
+    """Ask for sums of each run's models: of scores on held-out rows, and by code of training."""
+    content = messages.models_to_bytes(members)
+    shape = measured_shape(layouts.plan, layouts.encoding, len(members))
+    return Query(
+        Question(Endpoint.MEASURE),
+        {"models": content},
+        content,
+        layouts.measure(len(members)),
+        lambda sections: sums_of_models(sections, shape),
+    )
+
+
+def _numbers_from_bytes(message: object, layout: Layout, sender: str) -> Sections:
+    """Read the sections of a layout as they are, not rounded."""
+    vectors = {
+        section.name: messages.counts(section.length)
+        if section.kind is Kind.COUNT
+        else messages.reals(section.length)
+        for section in layout.sections
+    }
+    limit = 8 * sum(section.length for section in layout.sections) + messages.HEADER_BYTES
+    return messages.sections_from_bytes(message, vectors, limit, sender)[0]
+
+
 class PlainSites:
     """Sites whose answers the server sees one by one; ``senders`` are their names."""
 
@@ -129,6 +214,14 @@ class PlainSites:
         self._plan = plan
         self._transport = transport
         self._attendance = Attendance(plan.site_rules)
+        self._layouts: Layouts | None = None
+
+    @property
+    def layouts(self) -> Layouts:
+        """The layouts of answers, once rows are encoded."""
+        if self._layouts is None:
+            raise RefusedError("the rows of all sites are not encoded yet")
+        return self._layouts
 
     def prepare(self) -> Received[SiteSummary]:
         """Send the plan, and return summaries of training rows if it lists all categories."""
@@ -142,18 +235,6 @@ class PlainSites:
             payload,
             lambda message, site: summary_from_bytes(message, schema, site),
         )
-
-    def count_values(self) -> Received[Tensor]:
-        """Return counts by bucket of the values of columns without a list."""
-        schema, most = self._plan.schema, self._plan.site_rules.max_rows
-
-        def read(message: object, site: str) -> Tensor:
-            length = COUNTS_PER_COLUMN * len(schema.open_columns)
-            counts = messages.counts_from_bytes(message, length, site)
-            check_counts(counts, schema, most, site)
-            return counts
-
-        return self._ask_all(self._plan.sites, Endpoint.COUNT_VALUES, NO_ARGUMENTS, read)
 
     def name_values(
         self, totals: Tensor, senders: Sequence[str]
@@ -179,16 +260,6 @@ class PlainSites:
             lambda message, site: summary_from_bytes(message, plan.schema, site),
         )
 
-    def count_cells(self, grids: Grids, senders: Sequence[str]) -> Received[Tensor]:
-        """Return counts of values in the cells of the last refinement of grids, in turn."""
-        numbers = sum(grid.numbers for grid in grids)
-        return self._ask_all(
-            senders,
-            Endpoint.COUNT_CELLS,
-            {"grids": record_to_bytes(grids, Grids), "stage": len(grids[0].splits)},
-            lambda message, site: messages.counts_from_bytes(message, numbers, site),
-        )
-
     def encode(
         self, encoding: Encoding, senders: Sequence[str], start: Tensor | None = None
     ) -> Received[Tensor]:
@@ -197,25 +268,13 @@ class PlainSites:
         An additive model has a ``start`` besides, once its smoothing is chosen.
         Where rows are set aside for validation, their counts follow those of the training rows.
         """
-        numbers = len(encoding.groups) * (2 if self._plan.validation else 1)
-        return self._ask_all(
-            senders,
-            Endpoint.ENCODE,
-            {"encoding": encoding_as_json(encoding).encode(), **stage_of(encoding, start)},
-            lambda message, site: messages.counts_from_bytes(message, numbers, site),
-        )
-
-    def curvature(self, directions: Tensor, senders: Sequence[str]) -> Received[Tensor]:
-        """Return each group's sum of x (x . v) for its own direction v."""
-        length = directions.numel()
-        return self._ask_all(
-            senders,
-            Endpoint.CURVATURE,
-            {"directions": messages.vector_to_bytes(directions.flatten())},
-            lambda message, site: messages.curvature_from_bytes(message, length, site).reshape_as(
-                directions
-            ),
-        )
+        # Nothing is rounded, so sizes do not matter.
+        self._layouts = layouts = Layouts(self._plan, encoding, Sizes())
+        content = encoding_as_json(encoding).encode()
+        question = Question(Endpoint.ENCODE, round=encoding.stage)
+        arguments = {"encoding": content, **stage_of(encoding, start)}
+        read: Callable[[Sections], Tensor] = itemgetter("counts")
+        return self.query(Query(question, arguments, content, layouts.counts(), read), senders)
 
     def take_rate(self, rate: str, senders: Sequence[str]) -> Mapping[str, str]:
         """Send the learning rate that the plan left open; return who did not take it, and why."""
@@ -260,26 +319,13 @@ class PlainSites:
                 unreadable[site] = str(error)
         return Received(replies, failures, unreadable=unreadable)
 
-    def validate(self, sent: SentOrder, senders: Sequence[str]) -> Received[LossSums]:
-        """Return the losses of the order's model on validation rows."""
-        groups = sent.census.groups
+    def query(self, query: Query[RecordT], senders: Sequence[str]) -> Received[RecordT]:
+        """Ask for numbers."""
         return self._ask_all(
             senders,
-            Endpoint.VALIDATE,
-            sent.payload,
-            lambda message, site: messages.losses_from_bytes(message, groups, site),
-        )
-
-    def measure(
-        self, members: Sequence[Tensor], encoding: Encoding, senders: Sequence[str]
-    ) -> Received[SumsOfModels]:
-        """Return sums of each run's models: of scores on held-out rows, and by code of training."""
-        shape = measured_shape(self._plan, encoding, len(members))
-        return self._ask_all(
-            senders,
-            Endpoint.MEASURE,
-            {"models": messages.models_to_bytes(members)},
-            lambda message, site: messages.sums_of_models_from_bytes(message, shape, site),
+            query.question.endpoint,
+            query.arguments,
+            lambda message, site: query.record_of(_numbers_from_bytes(message, query.layout, site)),
         )
 
     def _ask_all(

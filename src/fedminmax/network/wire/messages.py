@@ -6,7 +6,6 @@ is checked before bytes are read, and names, types and shapes before the content
 ``wire.checks`` checks the meaning of the numbers.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census, Order, RoundKey, Sums
-from fedminmax.core.validation import LossSums
 from fedminmax.methods.method import AnyMethod, sums_over_rows
 from fedminmax.network.wire.codec import (
     RefusedError,
@@ -25,13 +23,9 @@ from fedminmax.network.wire.codec import (
     write_vectors,
 )
 from fedminmax.network.wire.sections import (
-    MeasuredShape,
     Sections,
-    SumsOfModels,
-    losses_of,
     sections_of_sums,
     sums_of,
-    sums_of_models,
 )
 
 MAX_WHOLE_NUMBER = 2**63 - 1
@@ -51,11 +45,13 @@ class Vector(NamedTuple):
     length: int | None = None
 
 
-def _reals(length: int | None = None) -> Vector:
+def reals(length: int | None = None) -> Vector:
+    """Return that a vector has this many numbers."""
     return Vector((torch.float64,), length)
 
 
-def _counts(length: int | None = None) -> Vector:
+def counts(length: int | None = None) -> Vector:
+    """Return that a vector has this many whole numbers."""
     return Vector((torch.int64,), length)
 
 
@@ -124,7 +120,7 @@ def sections_from_bytes(
     message: object, vectors: Mapping[str, Vector], limit: int, sender: str
 ) -> tuple[Sections, float]:
     """Read exactly these sections, and how long they took to compute."""
-    expected = {**vectors, "seconds": _reals(1)}
+    expected = {**vectors, "seconds": reals(1)}
     kinds = {name: vector.types for name, vector in expected.items()}
     sections = read_vectors(message, kinds, limit, sender)
     for name, vector in expected.items():
@@ -155,13 +151,13 @@ def sums_from_bytes(
     """
     vectors = {
         "step": Vector((like.dtype, torch.float64)),
-        "scales": _reals(2),
-        "group_loss": _reals(groups),
-        "group_count": _counts(groups),
-        "site_loss": _reals(),
-        "site_count": _counts(),
-        "statistics": _reals(),
-        "evaluations": _counts(1),
+        "scales": reals(2),
+        "group_loss": reals(groups),
+        "group_count": counts(groups),
+        "site_loss": reals(),
+        "site_count": counts(),
+        "statistics": reals(),
+        "evaluations": counts(1),
     }
     vectors |= _losses(groups) if validates else {}
     sections, seconds = sections_from_bytes(message, vectors, limit, sender)
@@ -169,35 +165,12 @@ def sums_from_bytes(
     return sums_of(sections), seconds
 
 
-def losses_from_bytes(message: object, groups: int, sender: str) -> LossSums:
-    """Read only losses on validation rows."""
-    sections, _ = sections_from_bytes(message, _losses(groups), OVERHEAD_BYTES, sender)
-    return losses_of(sections)
-
-
 def _losses(groups: int) -> dict[str, Vector]:
     return {
-        "validation_loss": _reals(groups),
-        "validation_squares": _reals(groups),
-        "validation_count": _counts(groups),
+        "validation_loss": reals(groups),
+        "validation_squares": reals(groups),
+        "validation_count": counts(groups),
     }
-
-
-def counts_from_bytes(message: object, length: int, sender: str) -> Tensor:
-    """Read row counts."""
-    limit = 8 * length + HEADER_BYTES
-    sections, _ = sections_from_bytes(message, {"counts": _counts(length)}, limit, sender)
-    counts: Tensor = sections["counts"]
-    return counts
-
-
-def curvature_from_bytes(message: object, length: int, sender: str) -> Tensor:
-    """Read sums along directions."""
-    limit = 8 * length + HEADER_BYTES
-    sections, _ = sections_from_bytes(message, {"sums": _reals(length)}, limit, sender)
-    sums: Tensor = sections["sums"]
-    check_finite(sums, "sums", sender)
-    return sums
 
 
 def vector_to_bytes(vector: Tensor) -> bytes:
@@ -230,21 +203,3 @@ def models_from_bytes(message: object, runs: int, like: Tensor, sender: str) -> 
             raise RefusedError(f"{sender} sent a model of another length; refused")
         members.append(vectors[name].reshape(-1, len(like)))
     return members
-
-
-def sums_of_models_from_bytes(message: object, shape: MeasuredShape, sender: str) -> SumsOfModels:
-    """Read sums of models by group; whether they are possible has not been checked."""
-    lines, scores, curves = shape.lines, shape.scores, shape.curves
-    lengths = {name: math.prod(own) for name, own in shape.codes.numbers.items()}
-    limit = 8 * lines * (1 + scores + scores**2 + curves) + HEADER_BYTES
-    limit += 8 * sum(lengths.values())
-    vectors = {
-        "counts": _counts(lines),
-        "totals": _reals(lines * scores),
-        "products": _reals(lines * scores**2),
-        "curves": _counts(lines * curves),
-    }
-    for name, length in lengths.items():
-        vectors[name] = _counts(length) if name == "code_counts" else _reals(length)
-    sections, _ = sections_from_bytes(message, vectors, limit, sender)
-    return sums_of_models(sections, shape)
