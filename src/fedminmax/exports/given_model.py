@@ -144,10 +144,7 @@ class OnnxModel:
         try:
             results = dict(zip(outputs, self.session.run(None, fed), strict=True))
         except (runtime.Fail, runtime.InvalidArgument, runtime.RuntimeException) as error:
-            raise InputError(
-                f"{self.name} cannot be applied to {table.title} ({_first_line(error)}); give the "
-                "columns that it was trained on"
-            ) from error
+            raise _not_applied(self.name, table, error) from error
         return self._read(results, schema.target, len(table.frame))
 
     def assumption(self, target: Target) -> str | None:
@@ -229,10 +226,7 @@ class SkopsModel:
         except (ValueError, TypeError, KeyError) as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(
-                f"{self.name} cannot be applied to {table.title} ({_first_line(error)}); give the "
-                "columns that it was trained on"
-            ) from error
+            raise _not_applied(self.name, table, error) from error
         if schema.target.is_quantity:
             return checked_predictions(given.astype(np.float64), (), schema.target, self.name)
         return from_labels(given, schema.target, self.name)
@@ -344,6 +338,13 @@ def _listed(about: Mapping[str, str], key: str, otherwise: Any) -> Any:
         return json.loads(about[key])
     except (KeyError, ValueError):
         return otherwise
+
+
+def _not_applied(name: str, table: FileTable, error: Exception) -> InputError:
+    return InputError(
+        f"{name} cannot be applied to {table.title} ({_first_line(error)}); give the columns that "
+        "it was trained on"
+    )
 
 
 def _first_line(error: Exception) -> str:

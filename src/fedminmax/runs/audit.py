@@ -141,7 +141,9 @@ def audit_files(
     ]
     if scored_folder is not None:
         _write_scored(models, tables, schema, scored_folder)
-    census = _census(scored, encoding)
+    groups_in_all = len(encoding.groups)
+    counts = [torch.bincount(part.group, minlength=groups_in_all).tolist() for part in scored]
+    census = audit_census([part.site for part in scored], counts, encoding)
     total = sum_sites(scored, encoding)
     seconds = time.monotonic() - started
     by_site = {part.site: sum_sites([part], encoding).totals for part in scored}
@@ -218,12 +220,6 @@ def sum_sites(scored: Sequence[ScoredSite], encoding: Encoding) -> ScoreSums:
     for part in scored:
         total += sum_scores(part.scores, part.group, groups, names)
     return total
-
-
-def _census(scored: Sequence[ScoredSite], encoding: Encoding) -> CensusFile:
-    groups = len(encoding.groups)
-    counts = [torch.bincount(part.group, minlength=groups).tolist() for part in scored]
-    return audit_census([part.site for part in scored], counts, encoding)
 
 
 def audit_census(

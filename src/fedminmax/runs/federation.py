@@ -19,7 +19,7 @@ from fedminmax.core.files import write_text
 from fedminmax.data.tables.sources import read_source
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.calls import MINIMUM_SITES, SiteRules
-from fedminmax.network.wire.codec import adapter_of
+from fedminmax.network.wire.codec import adapter_of, read_record
 from fedminmax.network.wire.plan import (
     MIN_MASKED_SITES,
     NetworkPlan,
@@ -159,14 +159,12 @@ def open_federation_run(folder: Path, record: FederationRun) -> FederationRun:
 def read_federation_run(folder: Path) -> FederationRun:
     """Read a folder's record."""
     path = folder / NETWORK_FOLDER / RECORD_FILE
-    if not path.is_file():
+    record = read_record(path, FederationRun, "start a new run in another folder")
+    if record is None:
         raise InputError(
             f"{folder} has no run over a network; give a folder of 'fedminmax federation run'"
         )
-    try:
-        return TypeAdapter(FederationRun).validate_json(path.read_bytes())
-    except ValueError as error:
-        raise InputError(f"{path} is damaged; start a new run in another folder") from error
+    return record
 
 
 def name_of_run(folder: Path) -> str:

@@ -82,6 +82,22 @@ def _noted(kit: Path) -> str | None:
         return None
 
 
+def tls_context(
+    kit: Path, authority: str | Path, certificate: str | Path, key: str | Path
+) -> ssl.SSLContext:
+    """Return what connects with a kit's certificate; refuse a kit without one."""
+    try:
+        context = ssl.create_default_context(cafile=authority)
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        raise InputError(
+            f"{kit} has no certificate and key that fit together; ask for the kit again"
+        ) from error
+    # Names are the engine's concern: it compares identities after the handshake.
+    context.check_hostname = False
+    return context
+
+
 def connection_problem(kit: Path) -> str | None:
     """Try to reach the server with the certificate of this kit; return the problem, or None."""
     startup = kit / "startup"
@@ -89,14 +105,12 @@ def connection_problem(kit: Path) -> str | None:
     content = json.loads((startup / settings).read_text(encoding="utf-8"))
     address = content["servers"][0]["service"]["target"]
     host, port = address.rsplit(":", 1)
+    own = startup / f"{owner}.crt", startup / f"{owner}.key"
     try:
-        context = ssl.create_default_context(cafile=startup / "rootCA.pem")
-        context.load_cert_chain(startup / f"{owner}.crt", startup / f"{owner}.key")
-        # Names are the engine's concern: it compares identities after the handshake.
-        context.check_hostname = False
+        context = tls_context(kit, startup / "rootCA.pem", *own)
         plain = socket.create_connection((host, int(port)), SECONDS_TO_CONNECT)
-    except (ssl.SSLError, FileNotFoundError):
-        return f"{kit} has no certificate and key that fit together; ask for the kit again"
+    except InputError as error:
+        return str(error)
     except OSError as error:
         return f"the server at {address} cannot be reached ({error})"
     with plain:

@@ -34,6 +34,7 @@ from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
 from fedminmax.network.flare.patches import patch_session
+from fedminmax.network.flare.presence import tls_context
 from fedminmax.network.flare.server import NEWS_TOPIC, RESULTS_FOLDER
 from fedminmax.network.server.log import News, news_from_json
 from fedminmax.network.server.run import disk_is_full, find_disk_full
@@ -241,27 +242,14 @@ def _in_one_line(error: Exception) -> str:
 
 def _try_once(kit: Path) -> Session:
     session = Session(kit.name, str(kit))
-    _probe_tls(session, _certified(session, kit))
+    api = session.api
+    _probe_tls(session, tls_context(kit, api.ca_cert, api.client_cert, api.client_key))
     try:
         session.try_connect(SECONDS_PER_LOGIN)
     except BaseException:
         _close(session)
         raise
     return session
-
-
-def _certified(session: Session, kit: Path) -> ssl.SSLContext:
-    api = session.api
-    try:
-        context = ssl.create_default_context(cafile=api.ca_cert)
-        context.load_cert_chain(api.client_cert, api.client_key)
-    except OSError as error:
-        raise InputError(
-            f"{kit} has no certificate and key that fit together; ask for the kit again"
-        ) from error
-    # Names are the engine's concern: it compares identities after the handshake.
-    context.check_hostname = False
-    return context
 
 
 def _probe_tls(session: Session, context: ssl.SSLContext) -> None:

@@ -36,6 +36,7 @@ from fedminmax.network.server.agree_parts import (
     agree_on_class,
     agree_on_rate,
     agree_on_values,
+    check_enough,
     coded_lengths,
     with_class,
 )
@@ -112,27 +113,19 @@ class ExactCensus:
         Sites that are refused on the way lose their summary.
         """
         plan = self._plan
-        self._check_enough(summaries, refused)
+        check_enough(plan, len(summaries), refused)
         total = reduce(add, summaries.values())
         _check_any_rows(total)
         check_same_codes(summaries, plan.schema)
         bins = None
         if plan.model.has_codes:
             bins = agree_on_bins(plan.schema, self._sites, summaries, refused)
-            self._check_enough(summaries, refused)
+            check_enough(plan, len(summaries), refused)
             total = reduce(add, summaries.values())
         encoding = agree_on_encoding(plan.schema, total, bins)
         encoding = with_directions(encoding, plan.model.monotone)
         _check_small_groups(plan, encoding, summaries)
         return encoding
-
-    def _check_enough(self, summaries: Summaries, refused: Mapping[str, str]) -> None:
-        plan = self._plan
-        if len(summaries) < plan.minimum_replies:
-            raise InputError(
-                f"{len(summaries)} of {len(plan.sites)} sites can take part, at least "
-                f"{plan.minimum_sites} are needed ({'; '.join(refused.values())})"
-            )
 
     def agree(
         self, encoding: Encoding, summaries: Summaries, counts: Counts, refused: dict[str, str]

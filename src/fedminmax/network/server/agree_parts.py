@@ -287,12 +287,12 @@ def _agreed(plan: NetworkPlan, sites: Sites, refused: Mapping[str, str]) -> Kept
         except RefusedError as error:
             reasons[sender] = str(error)
             del possible[sender]
-    _check_enough(plan, len(possible), reasons)
+    check_enough(plan, len(possible), reasons)
     totals = reduce(add, possible.values())
     for column, counts in by_column(totals, plan.schema).items():
         check_totals(counts, column)
     named = sites.name_values(totals, tuple(possible))
-    _check_enough(plan, len(named.records), {**named.reasons, **refused})
+    check_enough(plan, len(named.records), {**named.reasons, **refused})
     columns = plan.schema.open_columns
     by_site = {column: [own[column] for own in named.records.values()] for column in columns}
     completed = with_values(plan.schema, by_site)
@@ -300,7 +300,8 @@ def _agreed(plan: NetworkPlan, sites: Sites, refused: Mapping[str, str]) -> Kept
     return KeptValues(tuple(totals.tolist()), {column: lists.get(column, ()) for column in columns})
 
 
-def _check_enough(plan: NetworkPlan, replies: int, reasons: Mapping[str, str]) -> None:
+def check_enough(plan: NetworkPlan, replies: int, reasons: Mapping[str, str]) -> None:
+    """Refuse to begin with fewer replies than the plan needs."""
     if replies < plan.minimum_replies:
         raise InputError(
             f"{replies} of {len(plan.sites)} sites can take part, at least {plan.minimum_sites} "
