@@ -86,10 +86,10 @@ class LyingSender(MaskedSender):
         super().__init__(honest.site, honest.agreed.plan, honest._journal)
         self._change = change
 
-    def send_early(self, asked: Asked, compute: Callable[[], Sections], layout: Any) -> bytes:
+    def send(self, asked: Asked, compute: Callable[[], Sections], layout: Any) -> bytes:
         """Mask other numbers."""
         endpoint = asked.question.endpoint
-        return super().send_early(asked, lambda: self._change(endpoint, compute()), layout)
+        return super().send(asked, lambda: self._change(endpoint, compute()), layout)
 
 
 class MaskedTransport:

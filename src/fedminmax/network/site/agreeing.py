@@ -1,12 +1,14 @@
 """A site before the first round: it takes a plan, and agrees on how rows are encoded.
 
-Every question is noted in the site's own journal before it is answered. Where sums are masked,
+Every question is noted in the site's own journal before it is answered, and one with other content
+is another question: there is one answer in a run, or a few without masks. Where sums are masked,
 ``prepare`` and ``encode`` return nothing by themselves, and every question comes with an ``Ask``
 that says for which sites. How an answer is rounded the site computes itself, from what all sites
 agreed on (``secure.layouts``).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,23 @@ import torch
 from torch import Tensor
 
 from fedminmax.config.planned_runs import needs_learning_rate, with_rate
+from fedminmax.config.schema import Schema
 from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
+from fedminmax.core.errors import InputError
 from fedminmax.data.tables.agree import Grids, count_grids
+from fedminmax.data.tables.agreed_values import check_totals, common_values, complete, with_values
+from fedminmax.data.tables.codes import check_own_codes
 from fedminmax.data.tables.encoding import lengths_with
 from fedminmax.data.tables.encoding_json import encoding_from_json
+from fedminmax.data.tables.site_summary import summarise
 from fedminmax.methods.method import AnyMethod, lets_sites_keep
-from fedminmax.network.secure.layouts import Layouts, cells_layout, sizes_from_bytes, summary_layout
+from fedminmax.network.secure.layouts import (
+    Layouts,
+    cells_layout,
+    sizes_from_bytes,
+    summary_layout,
+    values_layout,
+)
 from fedminmax.network.secure.messages import Ask, UnmaskAsk
 from fedminmax.network.site import policy
 from fedminmax.network.site.encoded_site import (
@@ -31,6 +44,7 @@ from fedminmax.network.site.encoded_site import (
     started_at,
 )
 from fedminmax.network.site.journal import Journal
+from fedminmax.network.site.policy import SiteRows
 from fedminmax.network.site.privacy import reading_rules, table_digest
 from fedminmax.network.site.sender import (
     Asked,
@@ -38,16 +52,13 @@ from fedminmax.network.site.sender import (
     MaskedSender,
     Prepared,
     check_before_masking,
-    count_values,
     encode_for_masks,
-    name_values,
     new_sender,
     prepared,
-    take_values,
 )
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.calls import Endpoint, Question
-from fedminmax.network.wire.codec import RefusedError, checked_bytes
+from fedminmax.network.wire.codec import RefusedError, checked_bytes, record_to_bytes
 from fedminmax.network.wire.messages import vector_from_bytes
 from fedminmax.network.wire.plan import MAX_PLAN_BYTES, digest_of, plan_from_bytes
 from fedminmax.network.wire.sections import (
@@ -56,7 +67,16 @@ from fedminmax.network.wire.sections import (
     sections_of_sums,
     summary_to_bytes,
 )
-from fedminmax.network.wire.values import grids_from_bytes
+from fedminmax.network.wire.values import (
+    Values,
+    by_column,
+    check_counts,
+    check_names,
+    counts_of,
+    grids_from_bytes,
+    totals_from_bytes,
+    values_from_bytes,
+)
 
 SERVER = "the server"
 MAX_RATE_BYTES = 30
@@ -158,24 +178,46 @@ class AgreeingSite:
 
     def count_values(self, ask: Ask | None = None) -> bytes:
         """Return the counts by bucket of values of columns without a list."""
-        return count_values(self._job("a question about values", is_open=True), ask)
+        job = self._job("a question about values", is_open=True)
+        schema = job.plan.schema
+        counts = counts_of(job.rows.train.features, schema)
+        asked = Asked(Question(Endpoint.COUNT_VALUES), ask=ask)
+        return job.sender.send(asked, lambda: {"counts": counts}, values_layout(schema))
 
     def name_values(self, totals: object) -> bytes:
-        """Name the values of columns without a list that are common over all sites."""
-        return name_values(self._job("totals of values", is_open=True), totals, self.journal)
+        """Name this site's values that are common enough by these totals, of each open column."""
+        job = self._job("totals of values", is_open=True)
+        schema, rows = job.plan.schema, job.rows.train.features
+        claimed = _claimed(job, totals)
+        self.journal.allow(Question(Endpoint.NAME_VALUES), bytes_of(totals))
+        names = {
+            column: common_values(rows, column, counts)
+            for column, counts in by_column(claimed, schema).items()
+        }
+        return record_to_bytes(names, Values)
 
     def take_values(self, totals: object, values: object) -> bytes:
         """Take the agreed categories of columns without a list; return the summary with them."""
         job = self._job("lists of categories", is_open=True)
-        owner = self._settings.owner or self._name
-        self._prepared = take_values(job, totals, values, self.journal, owner)
-        return b"" if self.is_masked else summary_to_bytes(self._prepared.summary)
+        before = job.plan.schema
+        lists = values_from_bytes(values, before, SERVER)
+        check_names(lists, _claimed(job, totals), before, SERVER)
+        told, content = bytes_of(totals), bytes_of(values)
+        self.journal.allow(Question(Endpoint.TAKE_VALUES), told, content)
+        schema = with_values(before, {column: [own] for column, own in lists.items()})
+        rows, plan = completed_rows(job.rows, schema), replace(job.plan, schema=schema)
+        summary = summarise(rows.train, schema)
+        check_own_codes(summary, schema, self._settings.owner or self._name)
+        if isinstance(job.sender, MaskedSender):
+            job.sender.agree_on_values(told + content)
+        self._prepared = replace(job, plan=plan, rows=rows, summary=summary)
+        return b"" if self.is_masked else summary_to_bytes(summary)
 
     def summarise(self, ask: Ask | None = None) -> bytes:
         """Return the masked summary of the table."""
         masked, job = self._masks(), self._job("a question")
         asked = Asked(Question(Endpoint.SUMMARISE), ask=ask)
-        return masked.send_early(
+        return masked.send(
             asked,
             lambda: sections_of_summary(job.summary, job.plan.schema),
             summary_layout(job.plan.schema),
@@ -212,7 +254,7 @@ class AgreeingSite:
             return {"counts": torch.from_numpy(count_grids(quantities, came))}
 
         asked = Asked(question, bytes_of(grids), ask)
-        return job.sender.send_early(asked, counts, cells_layout(came))
+        return job.sender.send(asked, counts, cells_layout(came))
 
     def encode(
         self, encoding: object, sizes: object = b"", stage: object = 0, start: object = b""
@@ -329,3 +371,23 @@ def content_of(*vectors: Tensor) -> list[memoryview]:
 def bytes_of(message: object) -> bytes:
     """Return a message that was read before, as it came."""
     return message if isinstance(message, bytes) else b""
+
+
+def completed_rows(rows: SiteRows, schema: Schema) -> SiteRows:
+    """Return rows whose codes count the agreed categories."""
+    validation = None if rows.validation is None else complete(rows.validation, schema)
+    train, held_out = complete(rows.train, schema), complete(rows.held_out, schema)
+    return replace(rows, train=train, held_out=held_out, validation=validation)
+
+
+def _claimed(job: Prepared, message: object) -> Tensor:
+    """Return the totals that the server claims; refuse those that would open too many buckets."""
+    plan = job.plan
+    totals = totals_from_bytes(message, plan.schema, SERVER)
+    check_counts(totals, plan.schema, plan.site_rules.max_rows * len(plan.sites), SERVER)
+    try:
+        for column, counts in by_column(totals, plan.schema).items():
+            check_totals(counts, column)
+    except InputError as error:
+        raise RefusedError(f"{SERVER} sent totals by which {error}") from error
+    return totals

@@ -33,8 +33,8 @@ from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
 from fedminmax.metrics.auroc import BINS
 from fedminmax.metrics.code_sums import MAX_OUTPUTS
 from fedminmax.network.site import policy
+from fedminmax.network.site.agreeing import completed_rows
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
-from fedminmax.network.site.sender import completed_rows
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
 from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import digest_of, masking_fault, plan_of_config, privacy_fault

@@ -5,11 +5,6 @@ before anything leaves: numbers that are not finite, counts and losses that its 
 have, steps that are too long for them. A site whose answer fails says so under the masks alone: a
 refusal in the clear that depends on its rows would answer a question about them. For the same
 reason rows that do not suit an encoding make all later answers fail, and the encoding itself none.
-
-What a site has once it has taken a plan, and how it agrees on categories without a list.
-
-What the site discloses for that is written down in its journal before it leaves, and a question
-with other totals is another question: there is one answer in a run, or a few without masks.
 """
 
 import logging
@@ -20,20 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from fedminmax.config.schema import Schema
 from fedminmax.core.bounds import UNKNOWN_LENGTHS, RowLengths, row_limits_at
-from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Order, Sums
-from fedminmax.data.tables.agreed_values import check_totals, common_values, complete, with_values
-from fedminmax.data.tables.codes import check_own_codes
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.site_summary import SiteSummary, row_lengths, summarise, without_counts
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.secure.fixed_point import Layout, Packed, pack, pack_failure
-from fedminmax.network.secure.layouts import Layouts, values_layout
+from fedminmax.network.secure.layouts import Layouts
 from fedminmax.network.secure.masks import digest
 from fedminmax.network.secure.messages import Agreed, Ask, question_digest
 from fedminmax.network.secure.secure_site import SERVER, SecureSite
@@ -43,23 +33,12 @@ from fedminmax.network.site.journal import Journal
 from fedminmax.network.site.policy import SiteRows, read_rows
 from fedminmax.network.site.privacy import PrivateAnswers
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.calls import Endpoint, Question
+from fedminmax.network.wire.calls import Question
 from fedminmax.network.wire.checks import check_reply, check_validation
-from fedminmax.network.wire.codec import RefusedError, checked_bytes, record_to_bytes
+from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.network.wire.sections import Sections
-from fedminmax.network.wire.values import (
-    MAX_NAMES_BYTES,
-    Values,
-    by_column,
-    check_counts,
-    check_names,
-    counts_of,
-    max_totals_bytes,
-    totals_from_bytes,
-    values_from_bytes,
-)
 
 LOG = logging.getLogger("fedminmax.site")
 FindLayout = Callable[[Layouts], Layout]
@@ -81,20 +60,11 @@ class PlainSender:
         self,
         asked: Asked,  # noqa: ARG002 - the same for all questions
         compute: Callable[[], Sections],
-        find_layout: FindLayout,  # noqa: ARG002 - nothing is rounded
+        layout: Layout | FindLayout,  # noqa: ARG002 - nothing is rounded
     ) -> bytes:
         """Return the message that answers a question."""
         started = time.monotonic()
         return sections_to_bytes(compute(), time.monotonic() - started)
-
-    def send_early(
-        self,
-        asked: Asked,
-        compute: Callable[[], Sections],
-        layout: Layout,  # noqa: ARG002 - nothing is rounded
-    ) -> bytes:
-        """Return the message that answers a question before the encoding."""
-        return self.send(asked, compute, Layouts.counts)
 
 
 class MaskedSender:
@@ -128,16 +98,18 @@ class MaskedSender:
         """Take the categories that the plan left open, as they came."""
         self.agreed = replace(self.agreed, values=values)
 
-    def send(self, asked: Asked, compute: Callable[[], Sections], find_layout: FindLayout) -> bytes:
-        """Return the message that answers a question."""
-        if self._layouts is None:
+    def send(
+        self, asked: Asked, compute: Callable[[], Sections], layout: Layout | FindLayout
+    ) -> bytes:
+        """Return the message that answers a question; a layout may need the encoding."""
+        if isinstance(layout, Layout):
+            sections = layout
+        elif self._layouts is None:
             raise RefusedError(f"{SERVER} asks for masked numbers before its encoding")
-        return self.send_early(asked, compute, find_layout(self._layouts))
-
-    def send_early(self, asked: Asked, compute: Callable[[], Sections], layout: Layout) -> bytes:
-        """Return the message that answers a question whose layout needs no encoding."""
+        else:
+            sections = layout(self._layouts)
         topic = asked.question
-        digest = question_digest(self.agreed, layout, asked.content)
+        digest = question_digest(self.agreed, sections, asked.content)
 
         def pack_answer(sites: int) -> Packed:
             try:
@@ -145,14 +117,14 @@ class MaskedSender:
                     raise RefusedError(self._failure)  # noqa: TRY301 - like all of compute()
                 if self._computed is None or self._computed[:2] != (topic, digest):
                     self._computed = (topic, digest, compute())
-                return pack(layout, self._computed[2], sites)
+                return pack(sections, self._computed[2], sites)
             except OSError:
                 # A full disk says nothing of the rows; it is asked again when that is mended.
                 raise
             except Exception as error:
                 LOG.exception("the work failed; the total says so without this site's name")
                 self._journal.failed(topic, str(error) or type(error).__name__)
-                return pack_failure(layout)
+                return pack_failure(sections)
 
         return self.site.mask(asked.ask, topic, pack_answer, digest)
 
@@ -258,63 +230,3 @@ def prepared(
         private.check(len(rows.train))
         summary = without_counts(summary)
     return Prepared(plan, plan, rows, summary, sender, private)
-
-
-def count_values(job: Prepared, ask: Ask | None) -> bytes:
-    """Return the counts by bucket of values of columns without a list."""
-    schema = job.plan.schema
-    counts = counts_of(job.rows.train.features, schema)
-    asked = Asked(Question(Endpoint.COUNT_VALUES), ask=ask)
-    return job.sender.send_early(asked, lambda: {"counts": counts}, values_layout(schema))
-
-
-def name_values(job: Prepared, totals: object, journal: Journal) -> bytes:
-    """Name this site's values that are common enough by these totals, of each open column."""
-    schema, rows = job.plan.schema, job.rows.train.features
-    content = checked_bytes(totals, max_totals_bytes(schema), SERVER)
-    claimed = _claimed(job, content)
-    journal.allow(Question(Endpoint.NAME_VALUES), content)
-    names = {
-        column: common_values(rows, column, counts)
-        for column, counts in by_column(claimed, schema).items()
-    }
-    return record_to_bytes(names, Values)
-
-
-def take_values(
-    job: Prepared, totals: object, values: object, journal: Journal, site: str
-) -> Prepared:
-    """Return the plan, rows and summary with the categories that all sites agreed on."""
-    before = job.plan.schema
-    told = checked_bytes(totals, max_totals_bytes(before), SERVER)
-    content = checked_bytes(values, MAX_NAMES_BYTES, SERVER)
-    lists, claimed = values_from_bytes(content, before, SERVER), _claimed(job, told)
-    check_names(lists, claimed, before, SERVER)
-    journal.allow(Question(Endpoint.TAKE_VALUES), told, content)
-    schema = with_values(before, {column: [own] for column, own in lists.items()})
-    rows, plan = completed_rows(job.rows, schema), replace(job.plan, schema=schema)
-    summary = summarise(rows.train, schema)
-    check_own_codes(summary, schema, site)
-    if isinstance(job.sender, MaskedSender):
-        job.sender.agree_on_values(told + content)
-    return replace(job, plan=plan, rows=rows, summary=summary)
-
-
-def completed_rows(rows: SiteRows, schema: Schema) -> SiteRows:
-    """Return rows whose codes count the agreed categories."""
-    validation = None if rows.validation is None else complete(rows.validation, schema)
-    train, held_out = complete(rows.train, schema), complete(rows.held_out, schema)
-    return replace(rows, train=train, held_out=held_out, validation=validation)
-
-
-def _claimed(job: Prepared, message: bytes) -> Tensor:
-    """Return the totals that the server claims; refuse those that would open too many buckets."""
-    plan = job.plan
-    totals = totals_from_bytes(message, plan.schema, SERVER)
-    check_counts(totals, plan.schema, plan.site_rules.max_rows * len(plan.sites), SERVER)
-    try:
-        for column, counts in by_column(totals, plan.schema).items():
-            check_totals(counts, column)
-    except InputError as error:
-        raise RefusedError(f"{SERVER} sent totals by which {error}") from error
-    return totals

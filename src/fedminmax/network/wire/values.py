@@ -74,11 +74,6 @@ def check_counts(counts: Tensor, schema: Schema, most: int, sender: str) -> None
             raise RefusedError(f"{sender} sent impossible counts of the values of '{column}'")
 
 
-def max_totals_bytes(schema: Schema) -> int:
-    """Return the maximum size of a message with the counts over all sites."""
-    return 8 * COUNTS_PER_COLUMN * len(schema.open_columns) + HEADER_BYTES
-
-
 def totals_to_bytes(totals: Tensor) -> bytes:
     """Write the counts over all sites."""
     return write_vectors({"totals": totals})
@@ -87,7 +82,7 @@ def totals_to_bytes(totals: Tensor) -> bytes:
 def totals_from_bytes(message: object, schema: Schema, sender: str) -> Tensor:
     """Read the counts over all sites."""
     length = COUNTS_PER_COLUMN * len(schema.open_columns)
-    limit = max_totals_bytes(schema)
+    limit = 8 * length + HEADER_BYTES
     vectors = read_vectors(message, {"totals": (torch.int64,)}, limit, sender)
     check_length(vectors, "totals", length, sender)
     return vectors["totals"]
