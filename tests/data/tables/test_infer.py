@@ -245,6 +245,8 @@ def test_leading_zeros_that_one_file_lost_are_named(tmp_path: Path) -> None:
     [
         ("", range(ROWS), "numbers the rows, as its name says"),
         ("Unnamed: 0", range(ROWS), "numbers the rows, as its name says"),
+        ("rownames", range(5, ROWS + 5), "numbers the rows, as its name says"),
+        ("case", range(1, ROWS + 1), "numbers the rows: it counts them in order"),
         ("instance_weight", np.random.default_rng(0).gamma(2, 900, ROWS), "is a weight of rows"),
     ],
 )

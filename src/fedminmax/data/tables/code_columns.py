@@ -61,6 +61,8 @@ MAX_ZERO_SHARE = 0.5
 # Codes have gaps: of the numbers between the smallest and the largest, at most this share occurs,
 # each in several rows, and none in most of them.
 MAX_DENSITY, MAX_SHARE, MIN_CODES = 0.2, 0.5, 20
+# Numbers that count so many rows in order are those of the rows of a file.
+MIN_COUNTED = 100
 MAX_TURNS_TRIED = 40
 MAX_CLASSES_TRIED = 5
 Numbers = NDArray[np.float64]
@@ -184,6 +186,19 @@ def _is_named_code(name: str, values: int) -> bool:
     parts = {re.sub("[0-9]+$", "", part) for part in name_parts(name)}
     few = NAMES_OF_FEW_CODES if values <= MAX_FEW_CODES else set()
     return bool(parts & (CODE_NAMES | few))
+
+
+def counts_rows(text: pl.Series, numbers: pl.Series) -> bool:
+    """Return whether numbers go up by one from row to row, from 0 or 1 in each of some files."""
+    if numbers.null_count() or _is_named_quantity(text):
+        return False
+    rows = numbers.to_numpy()
+    starts = np.flatnonzero(np.diff(rows) != 1) + 1
+    return (
+        rows[0] in (0, 1)
+        and bool((rows[starts] == rows[0]).all())
+        and len(rows) >= MIN_COUNTED * (len(starts) + 1)
+    )
 
 
 def _is_named_quantity(text: pl.Series) -> bool:

@@ -18,7 +18,13 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted, first_few
 from fedminmax.data.tables import notation
 from fedminmax.data.tables.agreed_values import MAX_VALUES, MINIMUM_ROWS
-from fedminmax.data.tables.code_columns import Numbers, have_gaps, name_parts, why_codes
+from fedminmax.data.tables.code_columns import (
+    Numbers,
+    counts_rows,
+    have_gaps,
+    name_parts,
+    why_codes,
+)
 from fedminmax.data.tables.notation import with_iso_dates, with_plain_numbers
 from fedminmax.data.tables.odd_rows import outlier_rows
 from fedminmax.data.tables.parse_columns import BOOLEAN_PAIRS, BOOLEAN_TEXTS, numbers_in, text_of
@@ -39,7 +45,9 @@ DOT_BEFORE_THREE = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 DAY_IN_DIGITS = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])$"
 AGE_EDGES = (30.0, 45.0, 60.0)
 # Columns that tables get when they are written without a thought.
-INDEX_NAMES = r"^(|unnamed: ?\d+|index|level_0|__index_level_0__|row|row_?(number|no|id))$"
+INDEX_NAMES = (
+    r"^(|unnamed: ?\d+|index|level_0|__index_level_0__|row|row[_. ]?(numbers?|names?|no|id))$"
+)
 WEIGHT_NAMES = (
     r"^(fnlwgt|p?wgtp?|pweight|"
     r"(instance|sample|sampling|survey|person|final|case|design|replicate)[_ -]?weights?)$"
@@ -305,6 +313,8 @@ def why_no_feature(text: pl.Series, values: pl.Series, numbers: pl.Series) -> st
     whole = bool((numbers == numbers.round()).all())
     if whole and re.match(INDEX_NAMES, name):
         return "numbers the rows, as its name says"
+    if whole and counts_rows(text, numbers_in(text, Kind.NUMERIC)):
+        return "numbers the rows: it counts them in order"
     if whole and len(values) == len(text) and {"id", "identifier"} & set(name_parts(name)):
         return "only identifies rows: its numbers are all different"
     if re.match(WEIGHT_NAMES, name):
