@@ -1,13 +1,14 @@
 """The whole training of an additive model on millions of records: from files to results.
 
     python -m benchmarks.additive_scale --data FOLDER --times 43
-    python -m benchmarks.additive_scale --simulate 100000000 --sites 100 --folder /var/tmp/simulated
+    python -m benchmarks.additive_scale --simulate 100000000 --pairs 0 --folder /var/tmp/simulated
 
 The first writes the census of 19 states (``coded_census``) 43 times over as Parquet files, 9.2
-million records; the second simulates as many records as are asked for, a million at a time. Then
-this process reads the files, trains the method of ``CONFIG`` and measures it on held-out records.
-Lines say how many seconds have passed by the clock and of the processors, and the most memory so
-far: all resident pages, and those that are not in files on disk, which the system cannot drop.
+million records; the second simulates as many records as are asked for, a million at a time, for
+sites that are large enough for their columns to be kept on disk. Then this process reads the files,
+trains the method of ``CONFIG`` and measures it on held-out records. Lines say how many seconds have
+passed by the clock and of the processors, and the most memory so far: all resident pages, and those
+that are not in files on disk, which the system cannot drop.
 """
 
 import argparse
@@ -60,7 +61,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with acs")
     parser.add_argument("--times", type=int, default=43)
     parser.add_argument("--simulate", type=int, metavar="RECORDS")
-    parser.add_argument("--sites", type=int, default=100)
+    parser.add_argument("--sites", type=int, default=10)
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--folder", type=Path, help="for the files; by default a temporary one")
     options = parser.parse_args()

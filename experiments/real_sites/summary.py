@@ -2,8 +2,8 @@
 
     python -m experiments.real_sites.summary
 
-A number is a mean over the seeds that every model of a table has; all models of a table and seed
-have the same test records.
+A number is a mean over the seeds that the models of ``SHOWN`` have in common; where another model
+has fewer, its line says so. All models of a table and seed have the same test records.
 """
 
 import json
@@ -41,18 +41,20 @@ def main() -> None:
     parts = [HEAD]
     for name in TABLES:
         own = pd.DataFrame([line for line in lines if line["table"] == name])
-        wanted = {model for model in own["model"].unique() if FRONTIER not in model}
-        seeds = set.intersection(*(set(own[own["model"] == model]["seed"]) for model in wanted))
+        seeds = set.intersection(*(set(own[own["model"] == model]["seed"]) for model in SHOWN))
         own = own[own["seed"].isin(seeds)]
+        frontier = own["model"].str.startswith(FRONTIER)
+        points = own[frontier]
+        found = points["seed"].nunique()
         parts += [
             f"## {name}, {counted(len(seeds), 'seed')}",
-            models_table(own[own["model"].isin(wanted)]),
+            models_table(own[~frontier]),
             f"### {name}, by group",
             parts_table(own, "by_group"),
             f"### {name}, by site",
             parts_table(own, "by_site"),
-            f"### {name}, the frontier",
-            frontier_table(own[own["model"].str.startswith(FRONTIER)]),
+            f"### {name}, the frontier, {counted(found, 'seed')}",
+            frontier_table(points),
         ]
     write_text(PAGE, "\n\n".join(part.strip() for part in parts) + "\n")
 
@@ -64,8 +66,9 @@ def models_table(own: pd.DataFrame) -> str:
         numbers = [_spread(lines[name]) for name in MEASURES]
         rounds = lines["rounds"].mean()
         took = "" if np.isnan(rounds) else f"{rounds:.1f}"
-        cells.append([str(model), *numbers, f"{lines['auroc'].mean():.4f}", took])
-    return markdown_table(["model", *MEASURES.values(), "AUROC", "rounds"], cells)
+        seeds = str(len(lines))
+        cells.append([str(model), seeds, *numbers, f"{lines['auroc'].mean():.4f}", took])
+    return markdown_table(["model", "seeds", *MEASURES.values(), "AUROC", "rounds"], cells)
 
 
 def parts_table(own: pd.DataFrame, by: str) -> str:
