@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from benchmarks.memory import peak_bytes
+from benchmarks.timing import peak_bytes
 from fedminmax.config.read import TableConfig, read_config
 from fedminmax.runs.train import open_training, training_rounds
 

@@ -17,8 +17,7 @@ from benchmarks.hand_written import (
     flatten,
     serve,
 )
-from benchmarks.memory import peak_bytes
-from benchmarks.timing import Contestant
+from benchmarks.timing import Contestant, peak_bytes
 from benchmarks.workload import Workload
 
 STRATEGIES = (

@@ -26,10 +26,9 @@ from torch import Tensor
 
 from benchmarks.cnn_passes import plain_cnn_pass
 from benchmarks.contest import IMAGE_LAYOUTS
-from benchmarks.memory import peak_bytes
-from benchmarks.naive_loop import naive_rounds
-from benchmarks.plain_pytorch import plain_pass
+from benchmarks.plain_pytorch import naive_rounds, plain_pass
 from benchmarks.race import machine
+from benchmarks.timing import peak_bytes
 from benchmarks.workload import SEED, Workload, make_federation, make_image_workload, make_workload
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from benchmarks.memory import peak_bytes
+from benchmarks.timing import peak_bytes
 from fedminmax.data.tables.config_text import config_text
 from fedminmax.data.tables.propose import InitChoices, propose
 

@@ -20,7 +20,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from benchmarks.memory import peak_bytes
+from benchmarks.timing import peak_bytes
 from benchmarks.workload import Workload, make_image_workload, make_workload
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.solvers.simplex import ascend_on_simplex

@@ -1,1 +1,0 @@
-"""The speed of a round, measured against plain PyTorch."""

@@ -1,1 +1,0 @@
-"""The same round of FedMinMax in other libraries, run in a separate environment."""

@@ -1,1 +1,0 @@
-"""The experiments of the paper: exact commands, results, and what explains them."""

@@ -1,1 +1,0 @@
-"""Table 2 and the appendix of the paper on FashionMNIST."""

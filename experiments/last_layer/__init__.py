@@ -1,1 +1,0 @@
-"""A certified last layer on frozen features."""

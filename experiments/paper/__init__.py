@@ -1,1 +1,0 @@
-"""The paper's two experiments, with its tables next to ours."""

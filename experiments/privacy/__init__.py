@@ -1,1 +1,0 @@
-"""Worst and mean risk on Adult against the privacy guarantee."""

@@ -1,1 +1,0 @@
-"""Real federations: states, and hospitals, as sites."""

@@ -1,1 +1,0 @@
-"""Real schools as sites: maths scores of pupils."""

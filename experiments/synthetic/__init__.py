@@ -1,1 +1,0 @@
-"""The synthetic experiment, Table 1 of the paper."""

@@ -1,1 +1,0 @@
-"""Linear, spline and network models on tables of many shapes."""
