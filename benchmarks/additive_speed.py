@@ -5,8 +5,8 @@
 
 FOLDER has the files of the American Community Survey 2018 (``experiments/table_models/tables.py``):
 19 states as sites, three numbers and five categories, ten groups. Codes are the ranks of a column's
-distinct values. A pass gives losses, gradients and curvature of all groups over 213,707 records of a census in 981
-codes. The dense path has a float for each code, one where the record has it. Then the whole
+distinct values. A pass gives losses, gradients and curvature of all groups over 213,707 records in
+981 codes. The dense path has a float for each code, one where the record has it. Then the whole
 training, from codes on, with LightGBM (400 trees, the same number of threads) in turns. Memory is
 what a process of its own takes beyond its imports, with the codes, which it reads from a file.
 """
