@@ -33,9 +33,9 @@ from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.methods.method import LocalMethod, OneStepMethod, SiteData
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
-from fedminmax.methods.shared.servers import LookAheadState
 from fedminmax.methods.shared.second_order_server import MIN_DAMPING
 from fedminmax.methods.shared.second_order_state import FIRST_DAMPING, SecondOrderState
+from fedminmax.methods.shared.servers import LookAheadState
 from fedminmax.studies.study import rows_of_sites
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train

@@ -5,14 +5,18 @@ g = 2 (p - e) = d loss / d p, the softmax Jacobian gives d loss / d z_j = p_j (g
 Theta is the weight matrix row by row, then the bias.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
 
 from tests.problems import Problem, Vector
 
 Labels = NDArray[np.int64]
+Functions = Callable[[Vector], tuple[Vector, Vector]]
+"""Maps a point to all functions' values [A] and slopes [A, f]."""
 
 
 def brier_gradient(
@@ -165,3 +169,40 @@ def _descend_locally(
     for _ in range(epochs):
         theta = theta - eta * _mean_gradient(problem, theta, x, y)
     return theta
+
+
+def lowest_maximum(functions: Functions, start: Vector, cone: Vector | None = None) -> float:
+    """Minimise t with q_a(x) <= t, an ordinary smooth programme, by SLSQP.
+
+    With a ``cone``, cone x >= 0 holds, too, at the start as well.
+    """
+
+    def room(both: Vector) -> Vector:
+        return np.asarray(both[-1] - functions(both[:-1])[0])
+
+    def slope_of_room(both: Vector) -> Vector:
+        values, slopes = functions(both[:-1])
+        both_slopes: Vector = np.c_[-slopes, np.ones(len(values))]
+        return both_slopes
+
+    def height(both: Vector) -> float:
+        return float(both[-1])
+
+    def slope_of_height(both: Vector) -> Vector:
+        slope: Vector = np.r_[np.zeros(len(both) - 1), 1.0]
+        return slope
+
+    constraints: list[NonlinearConstraint | LinearConstraint]
+    constraints = [NonlinearConstraint(room, 0.0, np.inf, jac=slope_of_room)]
+    if cone is not None:
+        lines = np.c_[cone, np.zeros(len(cone))]
+        constraints.append(LinearConstraint(lines, 0.0, np.inf))
+    found = minimize(
+        height,
+        np.r_[start, functions(start)[0].max()],
+        jac=slope_of_height,
+        constraints=constraints,
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 2000},
+    )
+    return float(functions(np.asarray(found.x[:-1]))[0].max())

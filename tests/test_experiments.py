@@ -18,7 +18,7 @@ from experiments.table_models.ours import KINDS, WITH_SITE, configuration, train
 from experiments.table_models.summary import with_part
 from experiments.table_models.tables import EFFECTS, Problem, synthetic
 from fedminmax.config.read import read_config
-from tests.cli.in_process import run_here
+from tests.cli.command import run_here
 
 
 def test_the_tables_are_the_published_ones() -> None:

@@ -1,7 +1,11 @@
 """What users of the Python interface get wrong is one line, and numpy's numbers are numbers."""
 
+import ast
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import fedminmax
 import fedminmax as fm
 from fedminmax.core.solvers.simplex import project_on_simplex as typed_projection
 from tests.complaints import complaint_of
@@ -25,6 +30,8 @@ project_on_simplex: Any = typed_projection
 FEDERATION = softmax_problem([[2, 1], [1, 2]]).federation()
 GROUP = torch.tensor([0, 0, 1, 1])
 X, Y = [[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1]
+NAMESPACES = ["data", "losses", "methods", "metrics", "models", "training"]
+PACKAGES = ["fedminmax", *(f"fedminmax.{name}" for name in NAMESPACES)]
 
 
 def train(method: Any = fm.FedMinMax(), federation: Any = FEDERATION, **words: Any) -> Any:  # noqa: B008
@@ -147,3 +154,32 @@ def test_a_folder_may_be_a_text_or_a_path(tmp_path: Path) -> None:
     for nowhere, words in ((None, "folder = None"), (tmp_path / "file", "is a file")):
         action = partial(federation.save_checkpoint, nowhere, done.progress)
         assert words in complaint_of(action)
+
+
+def test_names_and_namespaces_are_seen_without_importing_torch() -> None:
+    program = (
+        "import sys, fedminmax; shown = dir(fedminmax), dir(fedminmax.methods);"
+        "print([m for m in ('torch', 'numpy', 'polars') if m in sys.modules], *shown)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("[] ")
+    for name in ("'train'", "'FedMinMaxClassifier'", "'methods'", "'AFL'"):
+        assert name in done.stdout
+    assert len(set(dir(fedminmax)) - set(NAMESPACES)) <= 17
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_name_is_there_for_python_and_for_type_checkers(package: str) -> None:
+    module = import_module(package)
+    stub = ast.parse(Path(str(module.__file__)).with_suffix(".pyi").read_text())
+    listed = next(node for node in stub.body if isinstance(node, ast.Assign))
+    assert sorted(ast.literal_eval(listed.value)) == sorted(module.__all__) == dir(module)
+    for name in module.__all__:
+        found = getattr(module, name)
+        # A file of the same name would hide it, depending on what was imported before.
+        submodule = f"{package}.{name}"
+        assert submodule not in sys.modules or found is sys.modules[submodule], submodule
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+        _ = module.nothing

@@ -1,6 +1,7 @@
 """Run the command as a user would and keep what it printed: here, or in a process of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,8 +10,9 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
+import pytest
+
 from fedminmax.cli.main import main
-from tests.cli.in_process import call_main
 
 # The runs are tiny: threads inside an operation would only wait for one another.
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -65,3 +67,34 @@ def one_line(done: Done) -> str:
     assert done.stderr.count("\n") == 1, done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr
+
+
+def run_here(*words: object) -> None:
+    """Run a command that must succeed."""
+    assert call(*words) == 0
+
+
+def call(*words: object) -> int:
+    """Run a command and return its exit code; the test's own signals stay as they were."""
+    return call_main(main, *words)
+
+
+def call_main(program: Callable[[list[str]], int], *words: object) -> int:
+    """Run a program's main function in the same way."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        return program([str(word) for word in words])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def complaint_here(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """Run a command that must be refused, and return its one line of complaint."""
+    capsys.readouterr()
+    assert call(*words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    complaint = said.err.splitlines()[-1]
+    assert "Traceback" not in said.err
+    assert complaint.startswith("fedminmax: error: ")
+    return complaint.removeprefix("fedminmax: error: ")

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.cli.command import complaint_here, run_here
 from tests.cli.hospitals import write_config, write_hospitals
-from tests.cli.in_process import complaint_here, run_here
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.cli.command import complaint_here, run_here
 from tests.cli.hospitals import results_of, write_config, write_hospitals
-from tests.cli.in_process import complaint_here, run_here
 from tests.cli.kits import SETTINGS, check, create
 from tests.network.network_problem import write_tables
 

@@ -11,7 +11,7 @@ from scripts.benefit_picture import demo_changes
 from sklearn.linear_model import LogisticRegression
 
 from fedminmax.data.adult import HOSPITALS, hospital_tables
-from tests.cli.in_process import run_here
+from tests.cli.command import run_here
 from tests.test_readme import DEMO
 
 

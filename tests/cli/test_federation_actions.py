@@ -23,7 +23,7 @@ from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.runs.federation import FederationRun, open_federation_run
 from fedminmax.training.round_record import RoundRecord
-from tests.cli.in_process import complaint_here, run_here
+from tests.cli.command import complaint_here, run_here
 from tests.network.network_problem import SITES, plan_of, write_tables
 from tests.runs.network_runs import run_between_sites
 from tests.training.made_up_rounds import made_up_round

@@ -18,7 +18,7 @@ from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import plan_of_config
 from fedminmax.runs.folder import read_results
 from fedminmax.runs.privacy import LEDGER_FILE
-from tests.cli.in_process import complaint_here, run_here
+from tests.cli.command import complaint_here, run_here
 from tests.cli.kits import DESCRIBED, SETTINGS, check, create
 from tests.network.masked_problem import FourSites
 from tests.network.network_problem import write_tables

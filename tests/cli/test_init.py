@@ -13,9 +13,8 @@ import pytest
 from fedminmax.config.read import read_config
 from fedminmax.config.schema import PROPOSED_MISSING_VALUES, Feature, Kind, Protected
 from fedminmax.data.tables.load import load_federated_tables
-from tests.cli.command import complaint, fedminmax
+from tests.cli.command import complaint, complaint_here, fedminmax, run_here
 from tests.cli.hospitals import write_hospitals
-from tests.cli.in_process import complaint_here, run_here
 from tests.cli.kits import DESCRIBED
 from tests.data.tables.small_tables import SCHEMA, write_files
 

@@ -23,9 +23,8 @@ import pytest
 from fedminmax.cli import methods
 from fedminmax.cli.options import duration
 from fedminmax.methods.catalogue import CARDS
-from tests.cli.command import command, complaint, fedminmax, fedminmax_process
+from tests.cli.command import call, command, complaint, fedminmax, fedminmax_process, run_here
 from tests.cli.hospitals import write_config, write_hospitals
-from tests.cli.in_process import call, run_here
 
 
 @pytest.mark.parametrize(

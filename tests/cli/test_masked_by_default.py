@@ -12,7 +12,7 @@ from fedminmax.cli import federation_actions
 from fedminmax.network.flare.federation_file import DEFAULTS_FILE
 from fedminmax.network.wire.plan import NetworkPlan, digest_of
 from fedminmax.runs.federation import FederationRun, plan_of
-from tests.cli.in_process import complaint_here, run_here
+from tests.cli.command import complaint_here, run_here
 from tests.cli.kits import DESCRIBED, SETTINGS, check
 from tests.network.masked_problem import listed_config
 

@@ -19,7 +19,7 @@ from fedminmax.network.flare.presence import (
     only_one,
 )
 from fedminmax.network.site.settings import SETTINGS_FILE, SiteSettings, site_settings_text
-from tests.cli.in_process import call, complaint_here
+from tests.cli.command import call, complaint_here
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import complaint_here, run_here
 from tests.cli.hospitals import results_of, rounds_of
-from tests.cli.in_process import complaint_here, run_here
 from tests.network.small_group_tables import write_small_groups
 
 NOTE = (

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from fedminmax.cli.terminal import print_table
 from fedminmax.findings.text import number
+from tests.cli.command import run_here
 from tests.cli.hospitals import HOSPITALS, draw_patients, results_of, write_config
-from tests.cli.in_process import run_here
 
 GROUPS = [
     "Aymara speaking / widowed or divorced / age 30 to 45",

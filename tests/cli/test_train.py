@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 import fedminmax
 from fedminmax.data.adult import adult_table
 from fedminmax.findings.text import TOO_FEW
+from tests.cli.command import run_here
 from tests.cli.hospitals import (
     HOSPITALS,
     TASKS,
@@ -23,7 +24,6 @@ from tests.cli.hospitals import (
     write_config,
     write_hospitals,
 )
-from tests.cli.in_process import run_here
 
 FILES = {
     *["config.toml", "config.json", "census.json", "rounds.jsonl", "checkpoint.bin"],

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import complaint_here, run_here
 from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospitals
-from tests.cli.in_process import complaint_here, run_here
 
 RUN = Path("runs", "fedminmax")
 FAST = 'name = "fedminmax-fast"\nrounds = 40\nbaseline = "none"\ntolerance = 0.0'

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from fedminmax.runs.folder import claim_run
-from tests.cli.command import ONE_THREAD, command, fedminmax
+from tests.cli.command import ONE_THREAD, call, command, complaint_here, fedminmax, run_here
 from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospitals
-from tests.cli.in_process import call, complaint_here, run_here
 
 ROUNDS = 500
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.cli.command import run_here
 from tests.cli.hospitals import rounds_of, write_config, write_hospitals
-from tests.cli.in_process import run_here
 
 ERROR = "fedminmax: error: "
 # One process for all calls: importing MLflow takes seconds, and warns of itself.

@@ -18,6 +18,7 @@ from fedminmax.config.read import read_config
 from fedminmax.findings.tables import Table
 from fedminmax.report.details import details_of
 from fedminmax.report.read_run import read_run
+from tests.cli.command import run_here
 from tests.cli.hospitals import (
     HOSPITALS,
     TASKS,
@@ -26,7 +27,6 @@ from tests.cli.hospitals import (
     write_config,
     write_hospitals,
 )
-from tests.cli.in_process import run_here
 from tests.complaints import complaint_of
 
 RUN = Path("runs", "fedminmax")

@@ -8,8 +8,8 @@ import pytest
 from fedminmax.config.read import read_config
 from fedminmax.core.privacy.mechanism import noise_multiplier
 from fedminmax.runs.train import open_training, training_rounds
+from tests.cli.command import complaint_here, run_here
 from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospitals
-from tests.cli.in_process import complaint_here, run_here
 
 RUN = Path("runs", "fedminmax")
 FAST = 'name = "fedminmax-fast"\nrounds = 4'

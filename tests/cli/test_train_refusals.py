@@ -8,8 +8,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from tests.cli.command import complaint_here, run_here
 from tests.cli.hospitals import draw_patients, write_config, write_hospitals
-from tests.cli.in_process import complaint_here, run_here
 
 Capture = pytest.CaptureFixture[str]
 

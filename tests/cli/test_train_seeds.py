@@ -4,12 +4,16 @@
 """
 
 import json
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -19,6 +23,7 @@ from fedminmax.core.validation import TIE
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.findings.text import TOO_FEW
 from fedminmax.runs.plan import with_class
+from tests.cli.command import complaint_here, fedminmax, run_here
 from tests.cli.hospitals import (
     HOSPITALS,
     draw_patients,
@@ -27,10 +32,12 @@ from tests.cli.hospitals import (
     write_config,
     write_hospitals,
 )
-from tests.cli.in_process import complaint_here, run_here
 
 Capture = pytest.CaptureFixture[str]
 ROUNDS = "rounds = 3"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = "".join((DOCS / name).read_text() for name in ("own_data.md", "using_model.md"))
+BLOCKS = re.findall(r"```(python|sh)\n(.*?)```", PAGES, flags=re.DOTALL)
 
 
 @pytest.fixture
@@ -276,3 +283,33 @@ def test_the_best_iterate_needs_validation_rows(
     config = write_config(new_hospitals, method='iterate = "best"')
     complaint = complaint_here(capsys, "train", config)
     assert 'iterate = "best" is chosen by validation rows' in complaint
+
+
+def test_the_commands_run_one_after_another(tmp_path: Path) -> None:
+    said = ""
+    for language, block in BLOCKS:
+        commands = [block] if language == "python" else block.splitlines()
+        for one in commands:
+            said += _run(language, one, tmp_path)
+    ours, baseline = (
+        results_of(tmp_path / "runs" / "fedminmax" / folder)["test"]["metrics"]["risk"]
+        for folder in ("", "baseline")
+    )
+    assert baseline["worst_group"] == "female"
+    assert ours["by_group"][0]["value"] < baseline["by_group"][0]["value"]
+    assert len(pl.read_csv(tmp_path / "predictions.csv")) == 200
+    assert "“female” was worst off with the standard model" in " ".join(said.split())
+
+
+def _run(language: str, one: str, folder: Path) -> str:
+    if language == "python":
+        done = subprocess.run(
+            [sys.executable, "-c", one], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    program, *rest = one.split()
+    assert program == "fedminmax"
+    said = fedminmax(*rest, cwd=folder)
+    assert said.returncode == 0, said.stderr
+    return said.stdout

@@ -9,8 +9,8 @@ import pytest
 
 from fedminmax.config.messages import with_settings
 from fedminmax.core.errors import InputError
+from tests.cli.command import complaint_here, run_here
 from tests.cli.hospitals import results_of, write_config, write_hospitals
-from tests.cli.in_process import complaint_here, run_here
 
 TEXT = """\
 # a comment

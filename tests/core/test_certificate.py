@@ -17,7 +17,7 @@ from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.training.certify import certify
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
-from tests.epigraph import lowest_maximum
+from tests.oracles import lowest_maximum
 from tests.problems import Vector
 
 NO_ERRORS = Errors(0.0, 0.0)

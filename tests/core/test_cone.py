@@ -18,7 +18,7 @@ from fedminmax.core.solvers.max_of_quadratics import (
     minimise_max_exactly,
 )
 from fedminmax.core.solvers.simplex import maximise_on_simplex
-from tests.epigraph import lowest_maximum
+from tests.oracles import lowest_maximum
 from tests.problems import Vector
 
 

@@ -18,7 +18,7 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import cnn, mlp
 from fedminmax.core.task import Task
 from fedminmax.core.workspace import Workspace
-from tests.cnn_problem import image_rows, mean_gradient, small_cnn, start_vector
+from tests.problems import image_rows, mean_gradient, small_cnn, start_vector
 
 
 def test_each_step_of_a_cnn_adds_the_vector_at_the_parameters_before_it() -> None:

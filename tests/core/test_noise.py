@@ -25,7 +25,7 @@ from fedminmax.core.one_step import gradients_by_part, weighted_gradient
 from fedminmax.core.privacy.mechanism import Releases, epsilon_of, noise_multiplier
 from fedminmax.core.task import Task
 from fedminmax.core.workspace import Workspace
-from tests.cnn_problem import image_rows, small_cnn
+from tests.problems import image_rows, small_cnn
 
 LIMITS = ClippedRows(gradient=1.2, loss=0.6)
 

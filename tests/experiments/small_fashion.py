@@ -8,6 +8,8 @@ A publisher on this machine: serves a folder's files over HTTP, and may break of
 
 import gzip
 import hashlib
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +21,22 @@ import numpy as np
 import pytest
 
 from experiments.paper import fashion_mnist
+from experiments.paper.__main__ import main
 from experiments.paper.fashion_mnist import IdxFile
+from tests.cli.command import ONE_THREAD, Done, done_by
 
 EXCERPT = Path(__file__).parent / "fashion_excerpt"
 TRAIN_ROWS, TEST_ROWS = 600, 300
 RECORDS = ("TRAIN_IMAGES", "TRAIN_LABELS", "TEST_IMAGES", "TEST_LABELS")
+ROOT = Path(__file__).parents[2]
+# A process in another folder finds the experiments by this.
+PATHS = [str(ROOT), *filter(None, [ONE_THREAD.get("PYTHONPATH")])]
+FROM_CLONE = ONE_THREAD | {"PYTHONPATH": os.pathsep.join(PATHS)}
+SMALL = [
+    *["--quick", "--rows", "200", "--rounds", "60", "--local-rounds", "2", "--fast-rounds", "3"],
+    *["--sites", "4", "--epochs", "2", "--batch-size", "20", "--model", "mlp"],
+    *["--learning-rate", "0.1"],
+]
 
 
 def use_excerpt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,3 +90,13 @@ def published(publisher: Publisher) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def paper(*words: str, cwd: Path) -> Done:
+    """Run `python -m experiments.paper` with these words, in this process."""
+    return done_by(main, *words, cwd=cwd)
+
+
+def command(*words: str) -> list[str]:
+    """The command's words for a process with the environment above."""
+    return [sys.executable, "-m", "experiments.paper", *words]

@@ -35,7 +35,7 @@ from fedminmax.core.convergence import Convergence
 from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.studies.scores import GroupScores, RunResult
 from tests.cli.command import ONE_THREAD, one_line
-from tests.experiments.command import FROM_CLONE, command, paper
+from tests.experiments.small_fashion import FROM_CLONE, command, paper
 from tests.needs import lacking
 
 WORDS = ["fashion-mnist", "--quick", "--out", "here"]

@@ -30,7 +30,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.text import markdown_table
 from fedminmax.studies.scores import GroupScores, RunResult, spread
 from tests.cli.command import one_line
-from tests.experiments.command import FROM_CLONE, SMALL, command, paper
+from tests.experiments.small_fashion import FROM_CLONE, SMALL, command, paper
 
 WORDS = ["synthetic", *SMALL, "--rounds", "400", "--out", "here"]
 ONE_RUN = [*WORDS, "--methods", "fedminmax", "--settings", "ESG"]

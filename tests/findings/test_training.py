@@ -23,9 +23,12 @@ from fedminmax.findings.training import (
     certificate_text,
     convergence_of,
     cost_text,
+    own_risks_table,
+    own_risks_text,
     weights_text,
 )
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.shared.excess_server import OwnRisks
 from tests.exports.saved_models import saved_model
 from tests.hostile_names import HOSTILE
 from tests.runs import run_folders
@@ -219,3 +222,28 @@ def test_a_mark_is_explained_where_it_is_used() -> None:
     assert mark in notes_on_convergence([True, False])[0]
     assert marked("A", converged=True) == "A"
     assert notes_on_convergence([True, True]) == []
+
+
+def looked_for(own: OwnRisks | None) -> Results:
+    return Results.model_construct(
+        groups=("north", "south", "few"), small_groups=("few",), loss="cross_entropy", own_risks=own
+    )
+
+
+def test_the_group_with_the_most_to_gain_is_named() -> None:
+    known = looked_for(OwnRisks((0.5, 0.4, 0.9), (0.5, 0.3, 0.1)))
+    text = own_risks_text(known)
+    assert "“south” (0.4000), 0.1000 is avoidable" in text
+    assert "75%" in text
+    assert "few" not in text
+    table = own_risks_table(known)
+    assert table is not None
+    assert [line[0] for line in table.lines] == ["north", "south"]
+    assert table.lines[1] == ("south", "0.4000", "0.3000", "75%")
+
+
+def test_nothing_is_said_if_nobody_looked_and_no_group_is_named_if_none_can_gain() -> None:
+    assert own_risks_text(looked_for(None)) == ""
+    assert own_risks_table(looked_for(None)) is None
+    text = own_risks_text(looked_for(OwnRisks((0.5, 0.4, 0.9), (0.5, 0.4, 0.1))))
+    assert "For no group" in text

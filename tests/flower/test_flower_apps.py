@@ -16,8 +16,15 @@ from fedminmax.flower.server import GridTransport
 from fedminmax.network.site.journal import KEPT_FOLDER, Event, read_journal
 from fedminmax.network.wire import calls
 from fedminmax.network.wire.calls import Endpoint
-from tests.flower.flower_in_process import SITES, GridHere, answering, make_rows, write_config
-from tests.flower.same_run import assert_same_run, simulate
+from tests.flower.flower_in_process import (
+    SITES,
+    GridHere,
+    answering,
+    assert_same_run,
+    make_rows,
+    simulate,
+    write_config,
+)
 
 
 def test_a_flower_run_is_the_simulations(tmp_path: Path) -> None:

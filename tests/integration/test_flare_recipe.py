@@ -19,8 +19,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.flare import ALLOWED_CLASSES, FedMinMaxRecipe
 from fedminmax.network.flare.local import free_port, has_registered
 from tests.docs.blocks import blocks_of
-from tests.flower.flower_in_process import SITES, write_config
-from tests.flower.same_run import assert_same_run, simulate
+from tests.flower.flower_in_process import SITES, assert_same_run, simulate, write_config
 
 PROJECT = """
 api_version: 3

@@ -24,7 +24,7 @@ from examples.flower.hospitals.task import make_rows
 from fedminmax.network.flare.local import free_port
 from fedminmax.network.site.journal import KEPT_FOLDER
 from tests.docs.blocks import blocks_of, lines_of
-from tests.flower.same_run import assert_same_run, simulate
+from tests.flower.flower_in_process import assert_same_run, simulate
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 SITES = ("site-1", "site-2", "site-3")

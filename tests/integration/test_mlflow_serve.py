@@ -15,9 +15,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.cli.command import fedminmax_process
+from tests.cli.command import complaint_here, fedminmax_process, run_here
 from tests.cli.hospitals import write_config, write_hospitals
-from tests.cli.in_process import complaint_here, run_here
 
 SECONDS_TO_START = 300.0
 

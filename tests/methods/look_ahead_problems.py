@@ -1,12 +1,15 @@
 """Small problems for the methods that look ahead, and their optimum by another solver."""
 
+from collections.abc import Iterator
+from itertools import product
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedminmax.core.losses import Loss
-from tests.epigraph import lowest_maximum
-from tests.problems import Vector
+from tests.oracles import Labels, brier_gradient, lowest_maximum
+from tests.problems import Problem, Vector
 
 Rows = tuple[Tensor, Tensor, Tensor]
 
@@ -74,3 +77,42 @@ def worst_risk(model: nn.Module, loss: Loss, rows: Rows) -> float:
 def by_group(rows: Rows) -> list[Rows]:
     x, y, group = rows
     return [(x[group == a], y[group == a], group[group == a]) for a in range(int(group.max()) + 1)]
+
+
+def models_on_the_way(
+    problem: Problem,
+    theta: Vector,
+    x: Vector,
+    y: Labels,
+    row_weights: Vector,
+    *,
+    eta: float,
+    steps: int,
+) -> list[Vector]:
+    """Return theta^{(0)}, ..., theta^{(steps)} of one site on its weighted mean loss."""
+    models = [theta]
+    for _ in range(steps):
+        gradient = brier_gradient(problem, models[-1], x, y, row_weights) / len(y)
+        models.append(models[-1] - eta * gradient)
+    return models
+
+
+def plain(y: Labels) -> Vector:
+    """The same weight for all rows."""
+    return np.ones(len(y))
+
+
+def all_draws(chances: Vector, draws: int) -> Iterator[tuple[float, Vector]]:
+    """Yield the probability of each sequence of draws, and how often each entry came up."""
+    for drawn in product(range(len(chances)), repeat=draws):
+        counts = np.bincount(drawn, minlength=len(chances)).astype(np.float64)
+        yield float(np.prod(chances[list(drawn)])), counts
+
+
+def assert_frequencies(counts: list[Tensor], chances: Vector, draws: int) -> None:
+    """Each entry's total over all rounds is binomial with its chance: within 5 deviations."""
+    trials = draws * len(counts)
+    totals = np.sum([own.tolist() for own in counts], axis=0)
+    assert totals.sum() == trials
+    deviations = np.sqrt(trials * chances * (1 - chances))
+    assert (np.abs(totals - trials * chances) <= 5 * deviations).all()

@@ -16,7 +16,7 @@ from fedminmax.methods.afl import AFL, AFLStart, GradientEstimator, StochasticAF
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.train import train
 from tests.complaints import complaint_of
-from tests.methods.all_lots import all_draws, assert_frequencies
+from tests.methods.look_ahead_problems import all_draws, assert_frequencies
 from tests.oracles import afl_by_hand, brier_gradient
 from tests.problems import Vector, points, quadratic_federation, softmax_problem, to_numpy
 

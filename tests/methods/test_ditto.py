@@ -12,16 +12,19 @@ from fedminmax.methods.fedavg import FedAvg
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
-from tests.cnn_problem import image_rows, mean_gradient, small_cnn, start_vector
 from tests.complaints import complaint_of
 from tests.oracles import brier_gradient, fedavg_by_hand
 from tests.problems import (
     Problem,
     Rows,
     Vector,
+    image_rows,
+    mean_gradient,
     points,
     quadratic_federation,
+    small_cnn,
     softmax_problem,
+    start_vector,
     to_numpy,
 )
 

@@ -16,8 +16,12 @@ from fedminmax.methods.fedavg import FedAvg
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.train import train
 from tests.complaints import complaint_of
-from tests.methods.all_lots import all_draws, assert_frequencies
-from tests.methods.snapshot_by_hand import models_on_the_way, plain
+from tests.methods.look_ahead_problems import (
+    all_draws,
+    assert_frequencies,
+    models_on_the_way,
+    plain,
+)
 from tests.oracles import project_by_bisection
 from tests.problems import Vector, points, quadratic_federation, softmax_problem, to_numpy
 

@@ -26,7 +26,6 @@ from fedminmax.testing import case_of, replies, rounds
 from fedminmax.training.checkpoint import train_resumably
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, fit
-from tests.epigraph import lowest_maximum
 from tests.methods.test_near_minimax import (
     FEATURES,
     LARGE,
@@ -38,6 +37,7 @@ from tests.methods.test_near_minimax import (
     rows_of,
     simulation,
 )
+from tests.oracles import lowest_maximum
 from tests.problems import Vector
 
 EXCESS = FedMinMaxFast(objective=Objective.EXCESS)

@@ -15,7 +15,7 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.train import Round, train
 from tests.complaints import complaint_of
-from tests.methods.snapshot_by_hand import models_on_the_way
+from tests.methods.look_ahead_problems import models_on_the_way
 from tests.oracles import project_by_bisection
 from tests.problems import Problem, Vector, points, quadratic_federation, softmax_problem, to_numpy
 

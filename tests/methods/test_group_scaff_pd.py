@@ -18,7 +18,6 @@ from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from fedminmax.training.progress import initial_progress
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
-from tests.cnn_problem import image_rows, mean_gradient, small_cnn, start_vector
 from tests.complaints import complaint_of
 from tests.oracles import (
     Labels,
@@ -30,10 +29,14 @@ from tests.problems import (
     Problem,
     Rows,
     Vector,
+    image_rows,
+    mean_gradient,
     points,
     pooled,
     quadratic_federation,
+    small_cnn,
     softmax_problem,
+    start_vector,
     to_numpy,
 )
 

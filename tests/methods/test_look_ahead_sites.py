@@ -33,8 +33,8 @@ from fedminmax.methods.shared.expected_reply import (
 )
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
-from tests.epigraph import lowest_maximum
 from tests.methods.look_ahead_problems import by_group, classes, network
+from tests.oracles import lowest_maximum
 from tests.problems import Vector
 
 Rows = tuple[Tensor, Tensor, Tensor]

@@ -12,7 +12,7 @@ from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.methods.look_ahead import FedMinMaxFast
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
-from tests.epigraph import lowest_maximum
+from tests.oracles import lowest_maximum
 from tests.problems import Rows, Vector
 
 RIDGE = 0.05

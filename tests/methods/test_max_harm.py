@@ -12,7 +12,6 @@ from fedminmax.core.errors import InputError
 from fedminmax.methods.look_ahead import FedMinMaxFast, Objective
 from fedminmax.training.checkpoint import train_resumably
 from fedminmax.training.train import fit
-from tests.epigraph import lowest_maximum
 from tests.methods.test_near_minimax import (
     FEATURES,
     Risks,
@@ -22,6 +21,7 @@ from tests.methods.test_near_minimax import (
     rows_of,
     simulation,
 )
+from tests.oracles import lowest_maximum
 from tests.problems import Rows, Vector
 
 START = np.zeros(FEATURES + 1)

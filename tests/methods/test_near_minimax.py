@@ -17,8 +17,8 @@ from fedminmax.methods.look_ahead import AFLFast, FedMinMaxFast
 from fedminmax.training.checkpoint import train_resumably
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, fit
-from tests.epigraph import lowest_maximum
 from tests.methods.test_second_order_absences import EVERYBODY, WITHOUT_HARD, state_after
+from tests.oracles import lowest_maximum
 from tests.problems import Rows, Vector
 
 RIDGE, FEATURES, LARGE = 0.02, 3, 30

@@ -18,7 +18,7 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.second_order_state import SecondOrderState
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
-from tests.epigraph import lowest_maximum
+from tests.oracles import lowest_maximum
 from tests.problems import Vector
 
 Numbers = NDArray[np.int64]

@@ -7,11 +7,15 @@ they must at least not be in the way.
 import json
 import subprocess
 import tarfile
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+from scripts.lowest_versions import OF_CONTRIBUTORS, PROJECT, lowest_versions
 
 import fedminmax
 from fedminmax.core.errors import EXTRAS
@@ -205,3 +209,14 @@ def refused(environment: Environment, wanted: dict[str, tuple[str, ...]], work: 
     for line, package in zip(lines, wanted, strict=True):
         assert line.startswith("fedminmax: error: ")
         assert line.endswith(f"pip install 'fedminmax[{EXTRAS[package]}]'")
+
+
+def test_every_dependency_has_one_lowest_version_that_all_its_bounds_allow() -> None:
+    lowest = lowest_versions()
+    project = tomllib.loads(PROJECT.read_text())["project"]
+    listed = [*project["dependencies"]]
+    for extra, wanted in project["optional-dependencies"].items():
+        listed += [] if extra in OF_CONTRIBUTORS else wanted
+    others = [one for one in map(Requirement, listed) if one.name != "fedminmax"]
+    assert {one.name for one in others} == set(lowest)
+    assert all(Version(lowest[one.name]) in one.specifier for one in others)

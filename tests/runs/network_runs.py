@@ -9,7 +9,7 @@ from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.runs.federation import NETWORK_FOLDER, FederationRun, open_federation_run, plan_of
 from fedminmax.runs.network import collect_network_run
-from tests.cli.in_process import run_here
+from tests.cli.command import run_here
 from tests.network.network_problem import AT_ONCE, SITES, DirectTransport
 
 

@@ -15,8 +15,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.data import read_config
 from fedminmax.findings.records import record_as_json
 from fedminmax.runs.folder import claim_folder, claim_run
+from tests.cli.command import run_here
 from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospitals
-from tests.cli.in_process import run_here
 from tests.complaints import complaint_of
 
 

@@ -14,9 +14,9 @@ from fedminmax.findings.frontier import (
 )
 from fedminmax.runs.folder import finished_results
 from fedminmax.runs.frontier import choose_point, read_frontier
+from tests.cli.command import complaint_here, run_here
 from tests.cli.command import fedminmax as command
 from tests.cli.hospitals import rounds_of, write_config, write_hospitals
-from tests.cli.in_process import complaint_here, run_here
 from tests.complaints import complaint_of
 from tests.network.masked_problem import FourSites, listed_config
 from tests.runs.network_runs import run_between_sites

@@ -24,6 +24,7 @@ from fedminmax.runs import assemble
 from fedminmax.runs.federation import NETWORK_FOLDER, FederationRun, open_federation_run, plan_of
 from fedminmax.runs.folder import finished_results, read_results, write_results
 from fedminmax.runs.network import collect_network_run
+from tests.cli.command import run_here
 from tests.cli.hospitals import (
     HOSPITALS,
     draw_patients,
@@ -32,12 +33,11 @@ from tests.cli.hospitals import (
     write_config,
     write_hospitals,
 )
-from tests.cli.in_process import run_here
 from tests.complaints import complaint_of
 from tests.network.masked_problem import LISTED, FourSites, listed_config
 from tests.network.network_problem import SITES, write_tables
 from tests.runs.network_runs import run_between_sites, run_both_ways
-from tests.training.silent_sites import SilentTransport
+from tests.training.disturbed_simulation import SilentTransport
 
 # What a run between sites adds, and what it says in words of its own.
 OWN = {"sites", "notes", "finished", "cost"}

@@ -16,9 +16,8 @@ from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import plan_from_bytes, plan_of_config, plan_to_bytes
-from tests.cli.command import complaint
+from tests.cli.command import complaint, run_here
 from tests.cli.hospitals import draw_patients, write_config
-from tests.cli.in_process import run_here
 from tests.complaints import complaint_of
 from tests.network.masked_problem import LISTED, FourSites
 from tests.network.network_problem import SITES

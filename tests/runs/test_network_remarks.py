@@ -16,12 +16,12 @@ from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.runs.network import remarks_on, sites_of
+from tests.cli.command import run_here
 from tests.cli.hospitals import results_of, rounds_of
-from tests.cli.in_process import run_here
 from tests.network.network_problem import AT_ONCE, DirectTransport, plan_of, write_tables
 from tests.runs.network_runs import run_between_sites
+from tests.training.disturbed_simulation import SilentTransport
 from tests.training.made_up_rounds import made_up_round
-from tests.training.silent_sites import SilentTransport
 
 GROUPS = ("Female", "Male")
 AWAY = {"south": "south is not connected"}

@@ -1,6 +1,6 @@
 """The simulation of a run in which some replies never arrived, or arrived changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -8,9 +8,10 @@ from torch import Tensor
 from fedminmax.core.iterates import initial_iterates
 from fedminmax.core.messages import RoundKey, Sums
 from fedminmax.methods.method import SelectingState, sums_over_rows, takes_one_step
+from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.replies import add_up
-from tests.network.network_problem import simulated_federation
+from tests.network.network_problem import DirectTransport, simulated_federation
 
 # What the server gets of a site's reply in a round: the same, another one, or nothing.
 Arrives = Callable[[int, str, Sums], Sums | None]
@@ -34,3 +35,17 @@ def disturbed_members(folder: Path, plan: NetworkPlan, arrives: Arrives) -> Tens
     if isinstance(state, SelectingState):
         return state.selected
     return iterates.parameters(method.output).unsqueeze(0)
+
+
+class SilentTransport(DirectTransport):
+    """Some sites refuse one endpoint."""
+
+    def __init__(self, folder: Path, endpoint: str, silent: Iterable[str]) -> None:
+        super().__init__(folder)
+        self._endpoint = endpoint
+        self._silent = tuple(silent)
+
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        if endpoint == self._endpoint and site in self._silent:
+            raise RefusedError(f"{site} is not connected")
+        return super().answer(site, endpoint, payload)

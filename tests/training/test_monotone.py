@@ -23,7 +23,7 @@ from fedminmax.training.additive_class import choose_class, class_structure
 from fedminmax.training.certify import certify
 from fedminmax.training.checkpoint import train_resumably
 from fedminmax.training.train import Round
-from tests.epigraph import lowest_maximum
+from tests.oracles import lowest_maximum
 from tests.problems import Vector
 
 RIDGE = 1e-5

@@ -17,7 +17,7 @@ from fedminmax.network.server.run import run_plan
 from fedminmax.network.site.policy import read_own_rows
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.wire.plan import digest_of
-from tests.cli.in_process import run_here
+from tests.cli.command import run_here
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import write_config, write_files
 from tests.network.network_problem import SITES, DirectTransport, plan_of, write_tables

@@ -24,7 +24,7 @@ from fedminmax.network.wire.messages import sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.runs.plan import federate, plan_table_runs, with_class
 from tests.network.network_problem import CONFIG, SITES, DirectTransport, plan_of, write_tables
-from tests.training.silent_sites import SilentTransport
+from tests.training.disturbed_simulation import SilentTransport
 
 OPEN = CONFIG.replace("learning_rate = 0.3\n", "").replace('"none"', '"fedavg"')
 BRIER_CURVATURE = 0.6163

@@ -24,7 +24,7 @@ from fedminmax.network.wire.plan import NetworkPlan
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.complaints import complaint_of
 from tests.network.network_problem import AT_ONCE, SITES, DirectTransport, plan_of
-from tests.training.silent_sites import SilentTransport
+from tests.training.disturbed_simulation import SilentTransport
 
 
 def job(config: TableConfig, rounds: int = 2, site_rules: SiteRules = AT_ONCE) -> NetworkPlan:

@@ -24,7 +24,7 @@ from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import models_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan
 from tests.network.network_problem import SITES, DirectTransport, plan_of
-from tests.training.silent_sites import SilentTransport
+from tests.training.disturbed_simulation import SilentTransport
 
 Table = NDArray[np.float64]
 FEATURES, CLASSES = 4, 2
