@@ -1,4 +1,4 @@
-"""What a network can reach on Adult: minibatch Adam with all records in one place.
+"""What a network of columns can reach on Adult: minibatch Adam with all records in one place.
 
     python -m experiments.table_models.networks
 
@@ -21,7 +21,7 @@ STARTS, BATCH, RATE, PATIENCE, MAX_EPOCHS = 3, 256, 1e-3, 5, 100
 
 
 def columns_of(problem: Problem, train: Positions) -> Numbers:
-    """Return the inputs as the product encodes them: standardised numbers, and indicators."""
+    """Return inputs as `inputs = "columns"` has them: standardised numbers, and indicators."""
     parts = []
     for name in problem.numbers:
         values = problem.frame[name].to_numpy().astype(np.float64)
