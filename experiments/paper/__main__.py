@@ -20,7 +20,7 @@ from fedminmax.cli.comparison import compare as compare_methods
 from fedminmax.cli.main import OneLineParser, run_command
 from fedminmax.cli.options import (
     Commands,
-    NameList,
+    names_of,
     not_negative,
     positive,
     positive_int,
@@ -161,7 +161,7 @@ def _add_shared(
 
     for name, choices in (("--methods", full.methods), ("--settings", settings)):
         text = f"of {','.join(choices)}"
-        parser.add_argument(name, type=NameList(choices), metavar="LIST", help=text)
+        parser.add_argument(name, type=names_of(choices), metavar="LIST", help=text)
     add("folds", positive_int, "N", "number of folds")
     add("rows", positive_int, "N", "training rows")
     add("rounds", positive_int, "N", "rounds of AFL, FedMinMax, Centralized")

@@ -274,10 +274,12 @@ def test_large_errors_are_short_on_axes_and_in_tables(tmp_path: Path) -> None:
 
 
 def test_figures_for_papers(tmp_path: Path) -> None:
-    exported = export_figures(hostile_report(tmp_path).figures, tmp_path / "figures", GENERATOR)
-    assert exported.lacks_glyphs
-    assert len(exported.paths) == 4
-    for path in exported.paths:
+    paths, lacks_glyphs = export_figures(
+        hostile_report(tmp_path).figures, tmp_path / "figures", GENERATOR
+    )
+    assert lacks_glyphs
+    assert len(paths) == 4
+    for path in paths:
         if path.suffix == ".png":
             with Image.open(path) as image:
                 assert min(image.size) > 300

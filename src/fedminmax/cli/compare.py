@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from fedminmax.cli.options import (
     Commands,
-    NameList,
     add_command,
     add_options,
+    names_of,
     positive,
     positive_int,
     whole_number,
@@ -51,7 +51,7 @@ def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -
     )
     add(
         "--settings",
-        type=NameList(SETTINGS),
+        type=names_of(SETTINGS),
         default=list(defaults.settings),
         metavar="LIST",
         help=f"of {','.join(SETTINGS)} ({','.join(defaults.settings)})",

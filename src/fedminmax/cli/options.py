@@ -6,10 +6,11 @@ several commands is described here, once.
 """
 
 import argparse
-import math
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -24,24 +25,21 @@ if TYPE_CHECKING:
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 NumberT = TypeVar("NumberT", int, float)
 SECONDS_IN = {"s": 1.0, "m": 60.0, "h": 3600.0}
-MAX_PORT = 65535
 
 
-class NameList:
-    """Parse a comma-separated list of known names."""
+def names_of(known: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """Return a parser of a comma-separated list of known names: in their order, each once."""
 
-    def __init__(self, known: tuple[str, ...]) -> None:
-        self._known = known
-
-    def __call__(self, text: str) -> list[str]:
-        """Return the names in the known order, each once."""
+    def parse(text: str) -> list[str]:
         names = [name.strip() for name in text.split(",")]
         for name in names:
-            if name not in self._known:
+            if name not in known:
                 raise argparse.ArgumentTypeError(
-                    f"'{name}' is unknown; choose from {', '.join(self._known)}"
+                    f"'{name}' is unknown; choose from {', '.join(known)}"
                 )
-        return [name for name in self._known if name in names]
+        return [name for name in known if name in names]
+
+    return parse
 
 
 def duration(text: str) -> float:
@@ -60,43 +58,24 @@ def name_list(text: str) -> tuple[str, ...]:
     return names
 
 
-def positive_int(text: str) -> int:
-    """Parse a whole number of at least 1."""
-    return _number(text, int, 1, "a whole number of at least 1")
-
-
-def whole_number(text: str) -> int:
-    """Parse zero or a positive whole number."""
-    return _number(text, int, 0, "zero or a positive whole number")
-
-
-def port_number(text: str) -> int:
-    """Parse the number of a port; 0 is any that is free."""
-    number = _number(text, int, 0, "a port from 0 to 65535")
-    if number > MAX_PORT:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a port from 0 to 65535")
-    return number
-
-
-def positive(text: str) -> float:
-    """Parse a positive number."""
-    smallest = 1e-300
-    return _number(text, float, smallest, "a positive number")
-
-
-def not_negative(text: str) -> float:
-    """Parse zero or a positive number."""
-    return _number(text, float, 0.0, "zero or a positive number")
-
-
-def _number(text: str, kind: type[NumberT], least: float, expected: str) -> NumberT:
+def _number(
+    text: str, *, kind: type[NumberT], least: float, most: float = sys.float_info.max, expected: str
+) -> NumberT:
     try:
         value = kind(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"'{text}' is not {expected}") from None
-    if not least <= value < math.inf:
+    if not least <= value <= most:
         raise argparse.ArgumentTypeError(f"'{text}' is not {expected}")
     return value
+
+
+positive_int = partial(_number, kind=int, least=1, expected="a whole number of at least 1")
+whole_number = partial(_number, kind=int, least=0, expected="zero or a positive whole number")
+positive = partial(_number, kind=float, least=1e-300, expected="a positive number")
+not_negative = partial(_number, kind=float, least=0.0, expected="zero or a positive number")
+# 0 is any port that is free.
+port_number = partial(_number, kind=int, least=0, most=65535, expected="a port from 0 to 65535")
 
 
 def check_new_file(path: Path, option: str, *, force: bool) -> None:

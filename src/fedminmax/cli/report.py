@@ -75,9 +75,9 @@ def write_report(options: argparse.Namespace) -> None:
     print(report.title)
     print(f"Report: {out}")
     if figures is not None:
-        exported = export_figures(report.figures, figures, GENERATOR)
-        print(f"Figures: {counted(len(exported.paths), 'file')} in {figures}")
-        if exported.lacks_glyphs:
+        paths, lacks_glyphs = export_figures(report.figures, figures, GENERATOR)
+        print(f"Figures: {counted(len(paths), 'file')} in {figures}")
+        if lacks_glyphs:
             print("Some characters are not in matplotlib's font and show as boxes in the figures.")
     if options.open:
         webbrowser.open(out.resolve().as_uri())

@@ -66,6 +66,11 @@ class Counts:
         """The counts as text."""
         return tuple(NOTHING if count is None else f"{count:,}" for count in self.shown)
 
+    @property
+    def total_cell(self) -> str:
+        """The sum of all as text."""
+        return FEWER if self.total is None else f"{self.total:,}"
+
     def note(self, names: Sequence[str], what: str) -> str:
         """Say what is known of the counts that are not shown; "" if all are.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedminmax.core.text import listed
 from fedminmax.data.tables.census import CensusFile
-from fedminmax.findings.disclosure import FEWER, decimals_told, is_told, publishable
+from fedminmax.findings.disclosure import decimals_told, is_told, publishable
 from fedminmax.findings.records import RISK, Measured, Metric, Results
 from fedminmax.findings.text import (
     NOTHING,
@@ -53,7 +53,7 @@ def small_last(results: Results, test: Measured, cells: Sequence[Sequence[str]])
 def records_cells(test: Measured) -> tuple[str, ...]:
     """Return the test records of each group and of all, as far as they may be passed on."""
     counts = publishable([level.rows for level in next(iter(test.metrics.values())).by_group])
-    return *counts.cells, FEWER if counts.total is None else f"{counts.total:,}"
+    return *counts.cells, counts.total_cell
 
 
 def mistakes_tables(results: Results) -> list[Table]:
@@ -140,7 +140,7 @@ def groups_table(results: Results, census: CensusFile) -> tuple[Table, list[str]
         for what, table in parts.items()
     }
     sites = [sum(line[place] > 0 for line in census.train) for place in range(len(results.groups))]
-    totals = [FEWER if own.total is None else f"{own.total:,}" for own in counts.values()]
+    totals = [part.total_cell for part in counts.values()]
     whole, hidden = len(census.sites), {place for own in counts.values() for place in own.hidden}
     table = Table(
         "Records by group",

@@ -57,9 +57,12 @@ def decimals_of(results: Results, metric: str = RISK, test: Measured | None = No
     """
     shown = (test or results.test).metrics[metric]
     largest = max(abs(one.value or 0.0) for one in (shown.overall, *shown.by_group))
-    if results.task == "classification" or not largest:
-        return 3
-    return min(8, 2 - math.floor(math.log10(largest)))
+    return 3 if results.task == "classification" else three_figures(largest)
+
+
+def three_figures(largest: float) -> int:
+    """Return how many decimals show three figures of the largest value."""
+    return min(8, 2 - math.floor(math.log10(largest))) if largest else 3
 
 
 def number(value: float | None, decimals: int) -> str:

@@ -366,12 +366,21 @@ def change_cells(results: Results, change: Change | None) -> tuple[str, str, str
     return texts.before, texts.after, shown.rstrip()
 
 
+def level_ends(metric: str, level: Interval) -> tuple[float, float, float] | None:
+    """Return low end, value and high end as mistakes of 1,000, or as they are; None without any."""
+    if level.value is None or level.low is None or level.high is None:
+        return None
+    if metric != ACCURACY:
+        return level.low, level.value, level.high
+    return PEOPLE * (1.0 - level.high), PEOPLE * (1.0 - level.value), PEOPLE * (1.0 - level.low)
+
+
 def level_cell(results: Results, metric: str, level: Interval, group: str) -> str:
     """Return a value with its interval as mistakes of 1,000, or as it is."""
-    most = MANY
+    most, ends = MANY, level_ends(metric, level)
     if group != EVERYONE:
         most = decimals_told(results.test, metric, results.groups.index(group))
-    if metric != ACCURACY or level.value is None or level.low is None or level.high is None:
+    if metric != ACCURACY or ends is None:
         return estimate(level, min(most, decimals_of(results, metric)))
-    value, low, high = (PEOPLE * (1.0 - end) for end in (level.value, level.high, level.low))
+    low, value, high = ends
     return estimate(Interval(value=value, low=low, high=high), min(0, most - 3))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.text import counted
-from fedminmax.data.tables.census import CensusFile
 from fedminmax.findings.records import RiskAfterRound
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import LOSS_NAMES, NOTHING, decimals_of, number
@@ -86,7 +85,7 @@ def curves_of(run: Run) -> Curves:
         run.label,
         run.chosen.rounds,
         groups=results.groups,
-        group_rows=tuple(map(sum, zip(*run.census.train, strict=True))),
+        group_rows=run.trained_rows,
         sites=run.census.sites,
         risk=LOSS_NAMES[results.loss],
         decimals=decimals_of(results),
@@ -96,11 +95,9 @@ def curves_of(run: Run) -> Curves:
     )
 
 
-def places_by_records(census: CensusFile) -> dict[str, int]:
-    """Return each group's place by its training records, which decides how it looks."""
-    rows = [sum(column) for column in zip(*census.train, strict=True)]
-    order = sorted(range(len(rows)), key=lambda group: -rows[group])
-    return {census.groups[group]: place for place, group in enumerate(order)}
+def by_rows(rows: Sequence[int]) -> tuple[int, ...]:
+    """Return the groups by their training rows, the largest first, which decides how one looks."""
+    return tuple(sorted(range(len(rows)), key=lambda group: -rows[group]))
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ def panels_of(run: Curves) -> list[Panel]:
     groups, last = run.groups, run.rounds[-1]
     names = {"groups": groups, "sites": run.sites}.get(last.weights_over, ())
     by_group = last.weights_over == "groups" and len(last.weights) == len(groups)
-    largest = _by_rows(run)
+    largest = by_rows(run.group_rows or (0,) * len(groups))
     order = _highest(last.risks, last.weights if by_group else ())
     if run.keeps_styles:
         order = largest[:MAX_SERIES]
@@ -155,12 +152,6 @@ def panels_of(run: Curves) -> list[Panel]:
             )
         )
     return panels
-
-
-def _by_rows(run: Curves) -> tuple[int, ...]:
-    """Return the groups by their training rows, the largest first; in their order if unknown."""
-    rows = run.group_rows or (0,) * len(run.groups)
-    return tuple(sorted(range(len(run.groups)), key=lambda group: -rows[group]))
 
 
 def _styles(named: Sequence[int], largest: Sequence[int]) -> tuple[int, ...]:

@@ -87,7 +87,7 @@ def shown_counts(rows: Sequence[int]) -> tuple[list[str], str]:
     """
     counts = publishable(rows)
     shown = [NOT_SHOWN if count is None else f"{count:,}" for count in counts.shown]
-    return shown, FEWER if counts.total is None else f"{counts.total:,}"
+    return shown, counts.total_cell
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Known:
     @property
     def training_counts(self) -> str:
         """Training records by group; "" if nobody counted them."""
-        rows = [sum(column) for column in zip(*self.run.census.train, strict=True)]
+        rows = self.run.trained_rows
         return self._listed(rows) if any(rows) else ""
 
     def _listed(self, rows: Sequence[int]) -> str:

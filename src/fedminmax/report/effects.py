@@ -18,7 +18,7 @@ from fedminmax.findings.tables import Table
 from fedminmax.findings.text import MINUS
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.report.curves import places_by_records
+from fedminmax.report.curves import by_rows
 from fedminmax.report.effect_drawings import (
     ERRORS,
     Bar,
@@ -61,7 +61,8 @@ def effects_part(run: Run, name: str) -> EffectsPart | None:
     unit = _unit(run, scores)
     main = {effect.axes[0].column: effect for effect in effects if len(effect.axes) == 1}
     departures = run.chosen.results.departures
-    places = places_by_records(run.census)
+    groups = run.chosen.results.groups
+    places = {groups[a]: place for place, a in enumerate(by_rows(run.trained_rows))}
     drawn = [
         _figure(
             effect, f"{name}-effect-{number}", scores, unit, main, _own(departures, effect), places
@@ -103,7 +104,7 @@ def _by_group(run: Run) -> str:
 def design_effect(run: Run) -> float:
     """Return how much more variance the groups' weights cause than equal weights of records."""
     rounds, card = run.chosen.rounds, CARDS.get(run.chosen.results.method.key)
-    records = [sum(column) for column in zip(*run.census.train, strict=True)]
+    records = run.trained_rows
     weights: tuple[float, ...] = tuple(rounds[-1].weights)
     if card is None or card.weights is not Weights.GROUPS or len(weights) != len(records):
         return 1.0

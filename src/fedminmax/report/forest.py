@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedminmax.findings.disclosure import FEWER, is_told, publishable, small_groups_text
+from fedminmax.findings.disclosure import is_told, small_groups_text
 from fedminmax.findings.findings import Tone, unit_of
-from fedminmax.findings.records import Change, Interval, Results
-from fedminmax.findings.tables import Table, mistakes_tables
+from fedminmax.findings.records import Change, Results
+from fedminmax.findings.tables import Table, mistakes_tables, records_cells
 from fedminmax.findings.text import capitalised, interval_name
 from fedminmax.findings.verdict import (
     EVERYONE,
@@ -21,6 +21,7 @@ from fedminmax.findings.verdict import (
     change_texts,
     kinds_of,
     level_cell,
+    level_ends,
     mistakes_of,
     model_names,
 )
@@ -44,7 +45,7 @@ class Line:
     ``ends`` are the numbers drawn: low, value and high.
     """
 
-    name: str
+    group: str
     tested: str
     before: str | None
     after: str
@@ -53,7 +54,16 @@ class Line:
     meaning: str
     tone: Tone
     ends: tuple[float, float, float]
-    is_everyone: bool = False
+
+    @property
+    def is_everyone(self) -> bool:
+        """Whether it is about all records."""
+        return self.group == EVERYONE
+
+    @property
+    def name(self) -> str:
+        """The group, or everyone."""
+        return "Everyone" if self.is_everyone else self.group
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,6 @@ class Forest:
     low: float
     high: float
     ticks: tuple[tuple[float, str], ...]
-    more: int
     foot: str
 
     def place(self, value: float) -> str:
@@ -79,28 +88,24 @@ class Forest:
 
 def forest_of(results: Results) -> Forest | None:
     """Return the lines of all groups with enough records; None if there are none."""
-    lines = _changes(results) if results.change is not None else _levels(results)
+    is_change = results.change is not None
+    lines = _changes(results) if is_change else _levels(results)
     if not lines:
         return None
     *groups, everyone = lines
     lines = [*groups[:MAX_LINES], everyone]
-    low, high = _range(lines, from_zero=results.change is None)
+    low, high = _range(lines, from_zero=not is_change)
     standard, new = model_names(results)
-    more = max(0, len(groups) - MAX_LINES)
     return Forest(
         tuple(lines),
-        standard if results.change is not None else None,
+        standard if is_change else None,
         new,
         unit_of(results),
         interval_name(results.test),
         low,
         high,
-        tuple(
-            (tick, _tick_text(tick, signed=results.change is not None))
-            for tick in _ticks(low, high)
-        ),
-        more,
-        _foot(results, more),
+        tuple((tick, _tick_text(tick, signed=is_change)) for tick in _ticks(low, high)),
+        _foot(results, max(0, len(groups) - MAX_LINES)),
     )
 
 
@@ -119,18 +124,15 @@ def _changes(results: Results) -> list[Line]:
 
 
 def _tested(results: Results) -> dict[str, str]:
-    counts = publishable([level.rows for level in results.risk.by_group])
-    whole = FEWER if counts.total is None else f"{counts.total:,}"
-    return dict(zip((*results.groups, EVERYONE), (*counts.cells, whole), strict=True))
+    return dict(zip((*results.groups, EVERYONE), records_cells(results.test), strict=True))
 
 
 def _line(results: Results, change: Change, tested: str) -> Line:
     texts = change_texts(results, change)
     tone: Tone = "worse" if texts.meaning == "worse" else "better" if texts.meaning else "same"
     scale = PEOPLE if change.kind in OF_PEOPLE else 1.0
-    is_everyone = change.group == EVERYONE
     return Line(
-        "Everyone" if is_everyone else change.group,
+        change.group,
         tested,
         texts.before,
         texts.after,
@@ -139,7 +141,6 @@ def _line(results: Results, change: Change, tested: str) -> Line:
         texts.meaning,
         tone,
         (scale * change.low, scale * change.value, scale * change.high),
-        is_everyone,
     )
 
 
@@ -147,46 +148,21 @@ def _levels(results: Results) -> list[Line]:
     """Return the lines of one model: its levels, with their own intervals."""
     metric, tested = kinds_of(results)[0], _tested(results)
     levels = results.test.metrics[metric]
-    named = dict(zip(results.groups, levels.by_group, strict=True))
-    compared = [
-        (name, own)
-        for place, (name, own) in enumerate(named.items())
-        if own.has_enough_rows and is_told(results.test, metric, place)
-    ]
-    told = [(name, own) for name, own in (*compared, (EVERYONE, levels.overall)) if _has_ends(own)]
-    if not told or told[-1][0] != EVERYONE:
-        return []
+    named = (*zip(results.groups, levels.by_group, strict=True), (EVERYONE, levels.overall))
     lines = []
-    for name, own in told:
-        value, _, interval = level_cell(results, metric, own, name).partition(" (")
-        ends = _ends(metric, own)
-        is_everyone = name == EVERYONE
-        lines.append(
-            Line(
-                "Everyone" if is_everyone else name,
-                tested[name],
-                None,
-                value,
-                value,
-                interval.removesuffix(")"),
-                "",
-                "same",
-                ends,
-                is_everyone,
-            )
-        )
+    for place, (name, level) in enumerate(named):
+        ends = level_ends(metric, level)
+        is_group = place < len(results.groups)
+        if is_group and not (level.has_enough_rows and is_told(results.test, metric, place)):
+            continue
+        if ends is None:
+            continue
+        value, _, interval = level_cell(results, metric, level, name).partition(" (")
+        interval = interval.removesuffix(")")
+        lines.append(Line(name, tested[name], None, value, value, interval, "", "same", ends))
+    if not lines or not lines[-1].is_everyone:
+        return []
     return [*sorted(lines[:-1], key=lambda line: -line.ends[1]), lines[-1]]
-
-
-def _has_ends(level: Interval) -> bool:
-    return None not in (level.value, level.low, level.high)
-
-
-def _ends(metric: str, level: Interval) -> tuple[float, float, float]:
-    low, value, high = level.low or 0.0, level.value or 0.0, level.high or 0.0
-    if metric != "accuracy":
-        return low, value, high
-    return PEOPLE * (1.0 - high), PEOPLE * (1.0 - value), PEOPLE * (1.0 - low)
 
 
 def _range(lines: Sequence[Line], *, from_zero: bool) -> tuple[float, float]:
@@ -195,10 +171,8 @@ def _range(lines: Sequence[Line], *, from_zero: bool) -> tuple[float, float]:
     most = MAX_SPREAD * reach[len(reach) // 2] if len(lines) > FEW_LINES else math.inf
     low = max(min(min(line.ends[0] for line in lines), 0.0), -most)
     high = min(max(max(line.ends[2] for line in lines), 0.0), most)
-    low, high = (
-        min([low, *(line.ends[1] for line in lines)]),
-        max([high, *(line.ends[1] for line in lines)]),
-    )
+    low = min([low, *(line.ends[1] for line in lines)])
+    high = max([high, *(line.ends[1] for line in lines)])
     room = 0.04 * (high - low) or 1.0
     return (0.0 if from_zero else low - room), high + room
 

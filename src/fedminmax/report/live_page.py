@@ -19,7 +19,7 @@ from fedminmax.findings.disclosure import (
 )
 from fedminmax.findings.records import PrivacyOfRun
 from fedminmax.findings.tables import Table
-from fedminmax.findings.text import NOTHING, capitalised, named, number
+from fedminmax.findings.text import NOTHING, capitalised, named, number, three_figures
 from fedminmax.live.watch import LiveModel, LiveRun, Stage, worst_now
 from fedminmax.report.curves import Curves, rounds_figure
 from fedminmax.report.page import page_template
@@ -283,5 +283,4 @@ def _small_groups(live: LiveRun) -> str:
 
 def _decimals(model: LiveModel) -> int:
     """Return how many decimals show three figures of the highest risk so far."""
-    known = [risk for record in model.rounds for risk in record.risks if risk]
-    return 3 if not known else min(8, 2 - math.floor(math.log10(max(known))))
+    return three_figures(max(risk or 0.0 for record in model.rounds for risk in record.risks))

@@ -138,6 +138,11 @@ class Run:
         return findings(self.chosen.results, self.baseline.results if self.baseline else None)
 
     @property
+    def trained_rows(self) -> tuple[int, ...]:
+        """Training records by group."""
+        return tuple(map(sum, zip(*self.census.train, strict=True)))
+
+    @property
     def settings(self) -> Mapping[str, Any]:
         """The configuration, which training has checked; {} if it was damaged since."""
         try:

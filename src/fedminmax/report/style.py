@@ -261,14 +261,6 @@ def distinct(names: Sequence[str], width: int) -> list[str]:
     return labels
 
 
-@dataclass(frozen=True)
-class Exported:
-    """The files, and whether the font lacked some characters of names."""
-
-    paths: tuple[Path, ...]
-    lacks_glyphs: bool
-
-
 def check_figures(
     figures: Sequence[ReportFigure], folder: Path, creator: str, *, force: bool
 ) -> None:
@@ -291,8 +283,13 @@ def check_figures(
             )
 
 
-def export_figures(figures: Sequence[ReportFigure], folder: Path, creator: str) -> Exported:
-    """Write each figure under its name, with text as outlines, so that no font is missing."""
+def export_figures(
+    figures: Sequence[ReportFigure], folder: Path, creator: str
+) -> tuple[list[Path], bool]:
+    """Write each figure under its name, with text as outlines, so that no font is missing.
+
+    Return the files, and whether the font lacked some characters of names.
+    """
     paths: list[Path] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -306,4 +303,4 @@ def export_figures(figures: Sequence[ReportFigure], folder: Path, creator: str) 
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
-    return Exported(tuple(paths), bool(missing))
+    return paths, bool(missing)
