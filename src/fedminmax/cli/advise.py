@@ -121,21 +121,14 @@ def _say(console: "Console", text: str, style: str = "") -> None:
 
 def _write(out: Path, advice: "Advice", source: str) -> None:
     from fedminmax import __version__
-    from fedminmax.core.files import atomic_write, write_text
+    from fedminmax.core.files import write_text
     from fedminmax.report.page import ADVICE_GENERATOR, mixes_figure, render_advice
-    from fedminmax.report.style import styled_figure
+    from fedminmax.report.style import styled_figure, write_figure
 
     if out.suffix == ".html":
         write_text(out, render_advice(advice, source, __version__))
         return
     picture = mixes_figure(advice, out.stem)
-    note = {
-        ".png": {"Software": ADVICE_GENERATOR},
-        ".svg": {"Date": None, "Creator": ADVICE_GENERATOR},
-    }
-    with (
-        styled_figure(picture.width, picture.height, as_text=False) as figure,
-        atomic_write(out) as temporary,
-    ):
+    with styled_figure(picture.width, picture.height, as_text=False) as figure:
         picture.draw(figure)
-        figure.savefig(temporary, format=out.suffix[1:], dpi=150, metadata=note[out.suffix])
+        write_figure(figure, out, ADVICE_GENERATOR)

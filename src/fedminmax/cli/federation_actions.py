@@ -44,7 +44,6 @@ from fedminmax.network.flare.federation_file import (
 from fedminmax.network.flare.kits import NO_REQUESTS, provision, site_readme
 from fedminmax.network.flare.local import local_federation
 from fedminmax.network.flare.session import (
-    RunStatus,
     Unsupervised,
     federation_status,
 )
@@ -110,11 +109,7 @@ def _state(plan: NetworkPlan, live: LiveRound) -> str:
     method, entry, groups = plan.runs[live.run].method, live.round, live.groups
     over_groups = CARDS[method].weights is Weights.GROUPS and len(entry.weights) == len(groups)
     weights = dict(zip(groups, entry.weights, strict=True)) if over_groups else {}
-    highest = highest_risks(live.risks.items())
-    risks = ", ".join(
-        f"{name} {risk:.3g}" + (f" (weight {weights[name]:.2g})" if name in weights else "")
-        for name, risk in highest
-    )
+    risks = highest_risks(live.risks.items(), weights)
     if entry.certificate is not None:
         risks += f"; gap {upper_text(entry.certificate.gap, 1)}"
     answered = f"{len(entry.sites.took_part)} of {len(plan.sites)} sites"
@@ -281,7 +276,10 @@ def show_status(options: argparse.Namespace) -> None:
     console = wide_console()
     lines = [[site, _heard(status.heard.get(site))] for site in sites]
     print_table(console, "Sites", ["site", "connected"], lines, sentences=1)
-    runs = [[run.name, run.status, str(run.round or ""), _risks(run)] for run in status.runs]
+    runs = [
+        [run.name, run.status, str(run.round or ""), highest_risks(run.risks.items())]
+        for run in status.runs
+    ]
     headers = ["run", "status", "round", "highest risks"]
     print_table(console, "Runs", headers, runs, sentences=1)
     for run in status.runs:
@@ -291,10 +289,6 @@ def show_status(options: argparse.Namespace) -> None:
 
 def _heard(seconds: float | None) -> str:
     return "no" if seconds is None else f"yes, seen {max(0.0, time.time() - seconds):.0f} s ago"
-
-
-def _risks(run: RunStatus) -> str:
-    return ", ".join(f"{name} {risk:.3g}" for name, risk in highest_risks(run.risks.items()))
 
 
 def create_federation(options: argparse.Namespace) -> None:

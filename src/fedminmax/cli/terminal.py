@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -230,13 +230,19 @@ def display(what: str, work: float | None = None) -> Iterator[Display]:
         yield Display(bars, bars.add_task(what, total=work))
 
 
-def highest_risks(risks: Iterable[tuple[str, float | None]]) -> list[tuple[str, float]]:
-    """Return the groups with the highest known risks, highest first.
+def highest_risks(
+    risks: Iterable[tuple[str, float | None]], weights: Mapping[str, float] | None = None
+) -> str:
+    """Name the groups with the highest known risks, highest first, and their weights if there are.
 
     Only these are named where space is short.
 
     >>> highest_risks([("f", 0.2), ("m", 0.3), ("x", None)])
-    [('m', 0.3), ('f', 0.2)]
+    'm 0.3, f 0.2'
+    >>> highest_risks([("f", 0.2), ("m", 0.3)], {"f": 0.75})
+    'm 0.3, f 0.2 (weight 0.75)'
     """
     measured = [(name, risk) for name, risk in risks if risk is not None]
-    return sorted(measured, key=lambda pair: pair[1], reverse=True)[:MAX_RISKS]
+    highest = sorted(measured, key=lambda pair: pair[1], reverse=True)[:MAX_RISKS]
+    weighted = {name: f" (weight {weight:.2g})" for name, weight in (weights or {}).items()}
+    return ", ".join(f"{name} {risk:.3g}{weighted.get(name, '')}" for name, risk in highest)

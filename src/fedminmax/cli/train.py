@@ -163,8 +163,7 @@ def _state(
     from fedminmax.core.text import upper_text
 
     risks = zip(groups, record.risks, strict=True)
-    highest = highest_risks((name, risk) for name, risk in risks if name not in small)
-    text = ", ".join(f"{name} {risk:.3g}" for name, risk in highest)
+    text = highest_risks((name, risk) for name, risk in risks if name not in small)
     if record.certificate is not None:
         text += f"; gap {upper_text(record.certificate.gap, 1)}"
     if record.chosen_round is not None:

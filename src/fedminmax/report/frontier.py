@@ -38,13 +38,11 @@ from fedminmax.report.style import (
     STANDARD,
     ReportFigure,
     distinct,
+    export_figures,
     is_narrow,
-    missing_glyphs_ignored,
     plain_axes,
     readable_numbers,
-    save_figure,
     series_style,
-    styled_figure,
 )
 
 if TYPE_CHECKING:
@@ -77,12 +75,7 @@ def frontier_figure(frontier: FrontierFile, name: str) -> ReportFigure:
 def write_picture(frontier: FrontierFile, folder: Path) -> Path:
     """Write the picture as SVG and PNG into the folder; return the SVG's path."""
     one = frontier_figure(frontier, "frontier")
-    with (
-        missing_glyphs_ignored(),
-        styled_figure(one.width, one.height, as_text=False) as figure,
-    ):
-        one.draw(figure)
-        *_, drawn = save_figure(figure, folder / one.name, CREATOR)
+    (*_, drawn), _ = export_figures([one], folder, CREATOR)
     return drawn
 
 

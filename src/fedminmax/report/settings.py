@@ -68,41 +68,24 @@ FORMULA = ("=", "+", "-", "@", "\t")
 
 def changed_settings(run: Run) -> Table:
     """Return the keys of the configuration whose values are not the defaults."""
-    lines = tuple(_changed(run.settings))
-    return Table("Settings that differ from the defaults", ("setting", "value"), lines)
-
-
-def _changed(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    left_open = {key: own for key, own in settings.items() if key in ("features", "privacy")}
-    usual = resolved({"data": _only(settings, "data", "task", "test"), **left_open})
-    for section, values in settings.items():
-        if section not in SECTIONS or not isinstance(values, Mapping):
-            continue
-        for key, value in values.items():
-            if key in ELSEWHERE.get(section, ()):
-                continue
-            default = _default(section, key, usual)
-            if plain_text(value) != plain_text(default):
-                yield f"{section}.{key}", plain_text(value)
-
-
-def _only(settings: Mapping[str, Any], section: str, *keys: str) -> dict[str, Any]:
-    values = settings.get(section)
-    return (
-        {key: values[key] for key in keys if key in values} if isinstance(values, Mapping) else {}
+    return Table(
+        "Settings that differ from the defaults", ("setting", "value"), tuple(_changed(run))
     )
 
 
-def _default(section: str, key: str, usual: Mapping[str, Any]) -> object:
-    """Return the value of a key that nobody sets."""
-    filled = usual.get(section, {})
-    if isinstance(filled, Mapping) and key in filled:
-        return filled[key]
-    kind = SECTIONS.get(section)
-    for entry in fields(kind) if kind else ():
-        if entry.name == key:
-            return entry.default if entry.default is not MISSING else None
-    return None
+def _changed(run: Run) -> Iterator[tuple[str, str]]:
+    left_open = {key: own for key, own in run.settings.items() if key in ("features", "privacy")}
+    data = {key: own for key, own in run.section("data").items() if key in ("task", "test")}
+    usual = resolved({"data": data, **left_open})
+    for section in (name for name in run.settings if name in SECTIONS):
+        entries = fields(SECTIONS[section])
+        filled = usual.get(section)
+        defaults = {entry.name: entry.default for entry in entries if entry.default is not MISSING}
+        defaults |= filled if isinstance(filled, Mapping) else {}
+        for key, value in run.section(section).items():
+            default = plain_text(defaults.get(key))
+            if key not in ELSEWHERE.get(section, ()) and plain_text(value) != default:
+                yield f"{section}.{key}", plain_text(value)
 
 
 def settings_table(models: Sequence[Results]) -> Table:

@@ -83,16 +83,21 @@ def figure_paths(stem: Path) -> list[Path]:
 
 def save_figure(figure: "Figure", stem: Path, creator: str | None = None) -> list[Path]:
     """Write the figure as PNG and SVG; ``creator`` goes into their metadata."""
+    paths = figure_paths(stem)
+    for path in paths:
+        write_figure(figure, path, creator)
+    return paths
+
+
+def write_figure(figure: "Figure", path: Path, creator: str | None) -> None:
+    """Write the figure in the form that the file's name has."""
     notes: dict[str, dict[str, str | None]] = {
         ".png": {"Software": creator},
         # Without a date the same figure is the same file.
         ".svg": {"Date": None} | ({"Creator": creator} if creator else {}),
     }
-    paths = figure_paths(stem)
-    for path in paths:
-        with atomic_write(path) as temporary:
-            figure.savefig(temporary, format=path.suffix[1:], dpi=150, metadata=notes[path.suffix])
-    return paths
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], dpi=150, metadata=notes[path.suffix])
 
 
 @dataclass(frozen=True)
