@@ -29,9 +29,8 @@ from experiments.table_models.near_minimax import (
     MIN_ROWS,
     losses_of,
     prepared,
-    problem_of,
 )
-from experiments.table_models.tables import Problem, heart
+from experiments.table_models.tables import Problem, table
 from fedminmax.core.examples import Examples
 from fedminmax.methods.look_ahead import FedAvgFast, FedMinMaxFast, Objective
 from fedminmax.methods.shared.servers import own_risks_of
@@ -113,16 +112,16 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
         "worst risk, test | mean, test | clear harms | clear gains |"
     )
     yield "|---|---|---|---|---|---|---|---|---|"
-    for table in dict.fromkeys(line["table"] for line in lines):
-        seeds = {line["seed"] for line in lines if line["table"] == table}
-        of_table = {(own["seed"], own["model"]): own for own in lines if own["table"] == table}
+    for name in dict.fromkeys(line["table"] for line in lines):
+        seeds = {line["seed"] for line in lines if line["table"] == name}
+        of_table = {(own["seed"], own["model"]): own for own in lines if own["table"] == name}
         for label in METHODS:
             cells = [_cells(of_table, seed, label) for seed in sorted(seeds)]
             means = [fmean(own) for own in zip(*cells, strict=True)]
             rounds, *risks, harms, helped = means
             shown = " | ".join(f"{risk:.4f}" for risk in risks)
             yield (
-                f"| {table} ({len(seeds)}) | {label} | {rounds:.1f} | {shown} | "
+                f"| {name} ({len(seeds)}) | {label} | {rounds:.1f} | {shown} | "
                 f"{harms * len(cells):.0f} | {helped * len(cells):.0f} |"
             )
 
@@ -162,8 +161,7 @@ def main() -> None:
         for name in given.tables:
             if (name, seed) in known:
                 continue
-            problem = heart(given.data) if name == "heart" else problem_of(name, given.data)
-            found = list(lines_of(name, problem, seed))
+            found = list(lines_of(name, table(name, seed, given.data), seed))
             with given.out.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(line) + "\n" for line in found)
 

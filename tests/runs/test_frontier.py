@@ -115,7 +115,7 @@ def test_a_chosen_model_has_a_run_folder_of_its_own(folder: Path, found: Frontie
     others = fedminmax.load_model(folder / "run").predict_proba(later)
     assert abs(probabilities - others).max() > 1e-4
     run_here("report", chosen, "--out", folder / "chosen.html")
-    assert "not empty" in complaint_of(lambda: choose_point(folder / "run", 2))
+    assert "exists already" in complaint_of(lambda: choose_point(folder / "run", 2))
     assert "choose from 2" in complaint_of(lambda: choose_point(folder / "run", 1))
     assert "choose from 2" in complaint_of(lambda: choose_point(folder / "run", 99))
 
@@ -173,6 +173,25 @@ def test_what_has_no_frontier_is_refused_before_the_first_round(
     said = complaint_here(capsys, "frontier", config, "--out", tmp_path / "run")
     assert complaint in said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("number", ["1", "99"])
+def test_a_choice_of_no_point_is_refused_before_the_first_round(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: str
+) -> None:
+    config, run = folder / "fedminmax.toml", tmp_path / "run"
+    said = complaint_here(capsys, "frontier", config, "--out", run, "--choose", number)
+    assert f"--choose {number}: choose from 2 to 10" in said
+    assert not run.exists()
+
+
+def test_a_frontier_of_the_excess_speaks_of_the_excess(folder: Path, tmp_path: Path) -> None:
+    config = folder / "fedminmax.toml"
+    setting = ("--set", 'method.objective="excess"')
+    run_here("frontier", config, *setting, "--out", tmp_path / "run")
+    found = read_frontier(tmp_path / "run")
+    assert "highest excess of a group falls from" in frontier_sentences(found)[0]
+    assert "highest excess of a group" in frontier_table(found).headers
 
 
 def test_a_folder_without_a_frontier_is_refused(

@@ -55,6 +55,12 @@ def test_limits_that_no_model_keeps_to_are_replaced_by_the_nearest_pair(tmp_path
     assert proof is not None
     assert proof.harm_raised
     assert "The nearest pair" in could_be_better(results)
+    assert "within the nearest pair of limits the mean" in could_be_better(results)
+
+
+def test_the_lowest_mean_is_said_to_be_that_within_both_limits(tmp_path: Path) -> None:
+    results = trained(tmp_path, "tolerance = 0.005\nmax_harm = 0.5\n")
+    assert "within the tolerance and max_harm the mean" in could_be_better(results)
 
 
 def test_without_a_plain_model_there_is_nothing_to_measure_harm_from(tmp_path: Path) -> None:

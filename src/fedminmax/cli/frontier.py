@@ -73,9 +73,15 @@ def _find(options: argparse.Namespace, folder: Path) -> None:
     from fedminmax.cli.options import overrides_of
     from fedminmax.cli.train import finish_training
     from fedminmax.config.read import read_config
+    from fedminmax.methods.catalogue import CARDS
+    from fedminmax.methods.shared.frontier_server import models_of
+    from fedminmax.runs.frontier import check_choice
 
     overrides = replace(overrides_of(options), frontier=True)
     config = overrides.apply(read_config(options.config, options.settings))
+    if options.choose is not None:
+        method = CARDS[config.method.name].build({}, config.method.options)
+        check_choice(folder, options.choose, models_of(method))
     finish_training(config, folder, options.device, math.inf)
 
 

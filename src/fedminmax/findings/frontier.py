@@ -26,7 +26,7 @@ from fedminmax.findings.text import (
     risk_name,
     span,
 )
-from fedminmax.findings.training import class_of_models
+from fedminmax.findings.training import class_of_models, is_excess, worst_name
 from fedminmax.findings.verdict import EVERYONE
 
 ACCURACY = "accuracy"
@@ -119,12 +119,13 @@ def frontier_table(frontier: FrontierFile) -> Table:
     """Return a line per model: its risks in training and on test records."""
     first = frontier.points[0].results
     has_tests = bool(first.test.rows)
-    headers = ["model", "keeps", "mean", "worst group", "gap"]
+    worst = worst_name(frontier.points[-1].results)
+    headers = ["model", "keeps", "mean", worst, "gap"]
     lines = [_line(point, frontier, has_tests=has_tests) for point in frontier.points]
     if has_tests:
         headers += ["test: mean", "change", "test: worst group", "change", "its name"]
     return Table(
-        f"Models from plain to minimax. Mean and worst group: training risk "
+        f"Models from plain to minimax. Mean and {worst}: training risk "
         f"({LOSS_NAMES[first.loss]}) with penalty"
         + (f"; on test records: {risk_name(first)}, change from plain" * has_tests),
         tuple(headers),
@@ -210,8 +211,9 @@ def frontier_sentences(frontier: FrontierFile) -> list[str]:
     plain, minimax = frontier.points[0], frontier.points[-1]
     own = frontier.points[frontier.recommended - 1]
     gain, price = plain.worst - minimax.worst, minimax.mean - plain.mean
+    risk = worst_name(minimax.results) if is_excess(minimax.results) else "worst group's risk"
     exchange = (
-        "In training, from the plain to the minimax model the worst group's risk falls from "
+        f"In training, from the plain to the minimax model the {risk} falls from "
         f"{plain.worst:.{DIGITS}g} to {minimax.worst:.{DIGITS}g}, and the mean rises from "
         f"{plain.mean:.{DIGITS}g} to {minimax.mean:.{DIGITS}g}."
     )

@@ -75,8 +75,8 @@ def could_be_better(results: Results) -> str:
             highest = upper_text(proof.upper - proof.lower, 2)
         return (
             f"Hardly. Certified: another {what} could lower the highest {of} by at most {highest}, "
-            "which the tolerance leaves to the other groups, and within the tolerance the mean by "
-            f"at most {size}.{_nearest_pair(proof)}"
+            f"which the tolerance leaves to the other groups, and within {_limits(proof)} the mean "
+            f"by at most {size}.{_nearest_pair(proof)}"
         )
     if own is not None:
         size = upper_text(proof.upper - proof.lower, 2)
@@ -89,6 +89,13 @@ def could_be_better(results: Results) -> str:
         f"Perhaps. It is certified only that another {what} could lower the {risk} {of} by at most "
         f"{size}."
     )
+
+
+def _limits(proof: Certificate) -> str:
+    """Name what the model, and those that it is compared with, keep to."""
+    if proof.harm_raised:
+        return "the nearest pair of limits"
+    return "the tolerance" if proof.max_harm is None else "the tolerance and max_harm"
 
 
 def _nearest_pair(proof: Certificate) -> str:
@@ -306,6 +313,11 @@ def cost_text(results: Results) -> str:
 def is_excess(results: Results) -> bool:
     """Whether the run was played for the highest excess."""
     return results.method.options.get("objective") == EXCESS
+
+
+def worst_name(results: Results) -> str:
+    """Name what the run minimises the highest value of."""
+    return "highest excess of a group" if is_excess(results) else "worst group"
 
 
 @dataclass(frozen=True)

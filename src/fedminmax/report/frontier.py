@@ -27,7 +27,7 @@ from fedminmax.findings.text import (
     interval_name,
     risk_name,
 )
-from fedminmax.findings.training import class_of_models
+from fedminmax.findings.training import class_of_models, worst_name
 from fedminmax.findings.verdict import change_between, model_names, worst_of
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.report.read_run import Run
@@ -62,8 +62,7 @@ def frontier_figure(frontier: FrontierFile, name: str) -> ReportFigure:
         description=f"{len(frontier.points)} models on a curve that falls from the plain model to "
         f"the minimax model, just above the certified boundary. The recommended one is number "
         f"{own.number}.",
-        caption="Training risks, penalty included. Down is better for the worst group, left is "
-        f"better on average. {' '.join(frontier_sentences(frontier))}",
+        caption=" ".join((_directions(frontier.points[-1].results), *frontier_sentences(frontier))),
         width=8.2,
         height=4.4,
         narrow_height=4.2,
@@ -89,23 +88,22 @@ def boundary_figure(results: Results, plain: Results | None, name: str) -> Repor
     if plain is not None and plain.boundary is not None:
         at = plain.boundary
         marks.insert(0, Mark(standard, at.mean, at.worst, STANDARD, "s"))
-    loss, edge = LOSS_NAMES[results.loss], corners(own.lines)
+    loss, edge, worst = LOSS_NAMES[results.loss], corners(own.lines), worst_name(results)
     return ReportFigure(
         name,
         "How much better any model of this kind could be",
         description=f"{counted(len(marks), 'model')} above a certified boundary.",
-        caption="Training risks, penalty included. Down is better for the worst group, left is "
-        "better on average. The boundary follows from this run's own rounds, at no further cost: "
-        f"no {class_of_models(results)} is below it. It is closest near this model; "
+        caption=f"{_directions(results)} The boundary follows from this run's own rounds, at no "
+        f"further cost: no {class_of_models(results)} is below it. It is closest near this model; "
         "'fedminmax frontier' finds the models along it.",
         width=8.2,
         height=4.0,
         narrow_height=4.0,
-        draw=lambda figure: _draw_plane(figure, marks, edge, loss),
+        draw=lambda figure: _draw_plane(figure, marks, edge, (loss, worst)),
         tables=(
             Table(
                 f"Training risks ({loss}), penalty included",
-                ("model", "mean", "worst group"),
+                ("model", "mean", worst),
                 tuple((own.label, f"{own.mean:.5g}", f"{own.worst:.5g}") for own in marks),
             ),
         ),
@@ -129,19 +127,27 @@ def _draw(figure: "Figure", frontier: FrontierFile) -> None:
         Mark(label, points[place].mean, points[place].worst, colour, marker)
         for place, (label, colour, marker) in _special(frontier).items()
     ]
-    loss = LOSS_NAMES[points[0].results.loss]
+    first = points[0].results
+    names = (LOSS_NAMES[first.loss], worst_name(points[-1].results))
     curve = [(str(point.number), point.mean, point.worst) for point in points]
-    _draw_plane(figure, marks, frontier.boundary, loss, curve)
+    _draw_plane(figure, marks, frontier.boundary, names, curve)
+
+
+def _directions(results: Results) -> str:
+    return (
+        f"Training risks, penalty included. Down is better for the {worst_name(results)}, left is "
+        "better on average."
+    )
 
 
 def _draw_plane(
     figure: "Figure",
     marks: Sequence[Mark],
     edge: Sequence[tuple[float, float]],
-    loss: str,
+    names: tuple[str, str],
     curve: Sequence[tuple[str, float, float]] = (),
 ) -> None:
-    """Draw the boundary, models, and a curve of numbered models, if there is one."""
+    """Draw the boundary, models, and a curve of numbered models; ``names`` are of both risks."""
     axes = figure.subplots()
     plain_axes(axes, "y")
     means = [*(own.mean for own in marks), *(mean for _, mean, _ in curve)]
@@ -172,8 +178,8 @@ def _draw_plane(
     axes.set_ylim(bottom, top)
     readable_numbers(axes.xaxis, high)
     readable_numbers(axes.yaxis, top)
-    axes.set_xlabel(f"mean training {loss}, penalty included")
-    axes.set_ylabel("of the worst group")
+    axes.set_xlabel(f"mean training {names[0]}, penalty included")
+    axes.set_ylabel(f"of the {names[1]}")
     narrow = is_narrow(figure)
     axes.locator_params(axis="x", nbins=4 if narrow else 8)
     figure.legend(loc="outside lower left" if narrow else "outside right upper", frameon=False)

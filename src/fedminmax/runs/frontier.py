@@ -169,23 +169,27 @@ def read_frontier(folder: Path) -> FrontierFile:
         raise InputError(f"{path} is damaged; {ADVICE}") from error
 
 
-def choose_point(folder: Path, number: int, out: Path | None = None) -> Path:
+def check_choice(folder: Path, number: int, points: int) -> None:
+    """Refuse a number that is no point of so many, or the plain model."""
+    if not 1 < number <= points:
+        raise InputError(
+            f"--choose {number}: choose from 2 to {points}; 1 is the plain model, which "
+            f"{folder / BASELINE_FOLDER} has"
+        )
+
+
+def choose_point(folder: Path, number: int) -> Path:
     """Write the run folder of one of a frontier's models, the plain model as baseline; return it.
 
     Args:
-        folder: the run folder of a frontier.
+        folder: the run folder of a frontier, where the new one will be.
         number: the model's number, from 1.
-        out: the new run folder; by default one in ``folder``.
     """
     frontier = read_frontier(folder)
-    if not 1 < number <= len(frontier.points):
-        raise InputError(
-            f"--choose {number}: choose from 2 to {len(frontier.points)}; 1 is the plain model, "
-            f"which {folder / BASELINE_FOLDER} has"
-        )
-    target = out or folder / f"point-{number}"
+    check_choice(folder, number, len(frontier.points))
+    target = folder / f"point-{number}"
     if target.exists() and any(target.iterdir()):
-        raise InputError(f"{target} exists and is not empty; give another folder with --out")
+        raise InputError(f"{target} exists already: use it, or remove it first")
     results, saved = frontier.points[number - 1].results, load_model(model_of_point(folder, number))
     config = read_config(folder / CONFIG_FILE)
     census = CensusFile.model_validate(from_json((folder / CENSUS_FILE).read_bytes()))

@@ -42,9 +42,9 @@ PLAIN = 1.0 - 1e-6
 KEEP_SHARES = (PLAIN, 0.98, 0.93, 0.8, 0.5, 0.3, 0.15, 0.05, 0.01, 0.0)
 # With a tolerance, the point within it takes the place of this one, which is close to minimax.
 REPLACED, UNKNOWN = 0.01, -1.0
-# Rounds after the plain model is found; each further point has one of them, some a second one, and
-# the one within a tolerance usually two.
-MAX_ROUNDS, WITHIN_TOLERANCE = 15, 2
+# Of all points but the plain model and the recommended one, which have as many as they need: so it
+# is that many rounds more than one run with its baseline.
+MAX_ROUNDS = 15
 # A point within this share of its bound needs no second round.
 CLOSE = 3e-4
 # Two points differ by more than this in k.
@@ -83,9 +83,10 @@ class FrontierState:
     """The server at work on one point, and the points so far.
 
     ``target`` is the number of the point that is being sought, ``asked`` the rounds that it took,
-    ``spent`` the rounds after the first point. Of the points so far: ``models`` [p, n], ``risks``
-    and ``all_weights`` [p, groups], and ``proofs`` [p, 4]: upper, lower, penalty, round. With a
-    ``tolerance``, the recommended one is found last, and has its place among the others then.
+    ``spent`` those of all points but the plain and the recommended one. Of the points so far:
+    ``models`` [p, n], ``risks`` and ``all_weights`` [p, groups], and ``proofs`` [p, 4]: upper,
+    lower, penalty, round. With a ``tolerance``, the recommended one is found last, and has its
+    place among the others then.
     """
 
     server: SecondOrderState
@@ -147,10 +148,15 @@ class FrontierState:
         return self.tolerance > 0 and self.target == len(self.keep_shares) - 1
 
     @property
+    def is_recommended(self) -> bool:
+        """Whether the point that is sought is the recommended one."""
+        return self.is_within_tolerance or (not self.tolerance and self.target == self.recommended)
+
+    @property
     def left_over(self) -> int:
         """How many rounds the points after the one that is sought need at the least."""
-        points = len(self.keep_shares) - self.target - 1
-        return points + (WITHIN_TOLERANCE - 1) * (self.tolerance > 0)
+        is_ahead = self.tolerance > 0 or self.target < self.recommended
+        return len(self.keep_shares) - self.target - 1 - is_ahead
 
     @property
     def points(self) -> tuple[FrontierPoint, ...]:
@@ -265,7 +271,7 @@ def after_frontier_round(
         state,
         server=after_second_order_round(state.server, reported, 0.0),
         asked=state.asked + 1,
-        spent=state.spent + (state.target > 0),
+        spent=state.spent + (state.target > 0 and not state.is_recommended),
         rounds=state.rounds + 1,
         incomplete=0,
     )
@@ -276,18 +282,19 @@ def after_frontier_round(
 
 def _is_found(state: FrontierState, optimality_gap: float) -> bool:
     """Return whether the point is close enough, or other points need the rounds that are left."""
-    server = state.server
+    server, gap = state.server, optimality_gap
     if state.is_within_tolerance:
         left = server.remaining
-        near = left is not None and left <= optimality_gap
-        return near or (state.asked > 0 and state.spent >= MAX_ROUNDS)
-    proved, gap = _proof(server), optimality_gap
-    if state.asked and state.target not in (0, state.recommended):
+        return (left is not None and left <= gap) or state.asked >= MAX_ROUNDS
+    proved = _proof(server)
+    if state.asked and state.target and not state.is_recommended:
         gap = max(optimality_gap, CLOSE)
     # For squared error, what is left is that of a model which the next round measures.
     measured = state.asked > int(server.structure.is_quadratic)
     if proved.gap <= gap or (measured and server.left <= NOTHING_LEFT * proved.upper):
         return True
+    if state.is_recommended:
+        return state.asked >= MAX_ROUNDS
     return state.target > 0 and state.asked > 0 and state.spent + state.left_over >= MAX_ROUNDS
 
 

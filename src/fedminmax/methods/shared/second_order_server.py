@@ -115,6 +115,10 @@ def _after_round(
         state = replace(
             state, tangents=tried.tangents, lower=tried.lower, rounds=tried.rounds, repeats=0
         )
+        if state.structure.coded:
+            # Else the same step would fail until the trust region is small: it was chosen with the
+            # curvature of other weights than those that it leads to.
+            state = replace(state, curvature=tried.curvature, curved=tried.curved)
     else:
         # After an incomplete round, the next absence is no reason to send a candidate again.
         repeats = 0 if was_exact or first else MAX_REPEATS
@@ -323,7 +327,8 @@ def _look_ahead(state: SecondOrderState, gain: float, min_weight: float) -> Seco
     factor = (
         1.0 / DAMPING_FACTOR if gain >= GOOD_SHARE else 1.0 if gain >= MIN_SHARE else DAMPING_FACTOR
     )
-    damping = min(max(state.damping * factor, MIN_DAMPING), MAX_DAMPING)
+    least = FIRST_DAMPING if gain < MIN_SHARE else MIN_DAMPING
+    damping = min(max(state.damping * factor, least), MAX_DAMPING)
     ahead, structure = step_ahead(state, damping, min_weight), state.structure
     weights, near = ahead.game.weights(ahead.chosen), state.allowed
     near = replace(near, keep_share=ahead.game.keep_share) if near.is_sought else near
