@@ -176,12 +176,12 @@ def upper_text(value: float, digits: int) -> str:
 
 
 def upper_percent(share: float, digits: int = 2) -> str:
-    """Format a share as an upper bound in percent.
+    """Format a share as an upper bound in percent, of next to nothing as 0.0001%.
 
-    >>> upper_percent(0.0123456)
-    '1.3%'
+    >>> upper_percent(0.0123456), upper_percent(2e-9)
+    ('1.3%', '0.0001%')
     """
-    return f"{upper_text(100 * share, digits)}%"
+    return f"{upper_text(max(100 * share, 1e-4), digits)}%"
 
 
 def bounds_text(lower: float, upper: float) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from fedminmax.core.text import (
     upper_text,
 )
 from fedminmax.core.validation import TIE
-from fedminmax.findings.convergence import MIN_SHOWN, convergence_text
+from fedminmax.findings.convergence import convergence_text
 from fedminmax.findings.records import Results, RiskAfterRound
 from fedminmax.findings.tables import Table
 from fedminmax.findings.text import LOSS_NAMES, NOTHING, PLUS_MINUS, size_text
@@ -197,7 +197,7 @@ def _beyond_rounding(results: Results, proof: Certificate) -> str:
     return (
         " Rounding errors of these columns allow no closer certificate. The risks' second-order "
         "models predict, without a certificate, that at most "
-        f"{upper_percent(max(left, MIN_SHOWN))} is left to gain."
+        f"{upper_percent(left)} is left to gain."
     )
 
 
