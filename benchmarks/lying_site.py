@@ -34,7 +34,7 @@ from fedminmax.network.server.remote import RemoteFederation, TooFewSitesError
 from fedminmax.network.server.sites import PlainSites
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
-from fedminmax.network.wire.calls import NO_LIMITS, Answer, SiteRules
+from fedminmax.network.wire.calls import NO_LIMITS, Answer
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import (
     sections_to_bytes,
@@ -42,6 +42,7 @@ from fedminmax.network.wire.messages import (
     sums_to_bytes,
 )
 from fedminmax.network.wire.plan import NetworkPlan, Precision, task_of
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import train
 

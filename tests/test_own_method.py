@@ -19,7 +19,6 @@ from fedminmax.core.errors import InputError
 from fedminmax.methods.catalogue import BUILT_IN, CARDS, unusable_methods
 from fedminmax.network.server.log import run_folder
 from fedminmax.network.server.run import read_members, run_plan
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import (
     NetworkPlan,
@@ -28,6 +27,7 @@ from fedminmax.network.wire.plan import (
     plan_of_config,
     plan_to_bytes,
 )
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.train import train
 from tests.cli.command import complaint, fedminmax
 from tests.network.network_problem import (

@@ -20,8 +20,8 @@ from fedminmax.network.flare.job_files import write_job
 from fedminmax.network.flare.kits import ALLOWED_CLASSES
 from fedminmax.network.flare.server import RESULTS_FOLDER
 from fedminmax.network.server.run import read_outcome
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation import FederationRun, open_federation_run, plan_of
 from fedminmax.runs.network import collect_network_run
 

@@ -19,8 +19,8 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import Overrides, read_config
 from fedminmax.network.flare.federation_file import write_masked_by_default, write_sites_of
 from fedminmax.network.server.log import Event, LiveRound, Notice
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation import FederationRun, open_federation_run
 from fedminmax.training.round_record import RoundRecord
 from tests.cli.command import complaint_here, run_here

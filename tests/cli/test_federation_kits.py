@@ -14,8 +14,8 @@ from fedminmax.config.read import read_config
 from fedminmax.core.privacy.ledger import read_ledger, write_line
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import plan_of_config
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.folder import read_results
 from fedminmax.runs.privacy import LEDGER_FILE
 from tests.cli.command import complaint_here, run_here

@@ -14,7 +14,7 @@ from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.config.read import read_config
 from fedminmax.network.flare.local import SERVER, LocalFederation
 from fedminmax.network.server.log import Notice
-from fedminmax.network.wire.calls import SiteRules
+from fedminmax.network.wire.site_rules import SiteRules
 from tests.integration.disturbed_runs import finished_rounds, jobs_of
 from tests.integration.other_code_at_south import HeldRounds
 from tests.network.network_problem import SITES, plan_of

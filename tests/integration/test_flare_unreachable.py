@@ -18,8 +18,8 @@ from fedminmax.config.read import read_config
 from fedminmax.network.flare.local import SERVER, LocalFederation
 from fedminmax.network.server.log import Notice
 from fedminmax.network.server.run import OUTCOME_FILE
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.checkpoint import checkpoint_paths
 from tests.integration.disturbed_runs import (
     finished_rounds,

@@ -12,9 +12,10 @@ from fedminmax.config.read import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site, read_call
-from fedminmax.network.wire.calls import MINIMUM_SITES, NO_LIMITS, Answer, Endpoint, SiteRules
+from fedminmax.network.wire.calls import NO_LIMITS, Answer, Endpoint
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import NetworkPlan, Precision, task_of
+from fedminmax.network.wire.site_rules import MINIMUM_SITES, SiteRules
 from fedminmax.training.simulation import Simulation
 from fedminmax.training.train import Round, train
 

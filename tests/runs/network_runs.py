@@ -5,8 +5,8 @@ from pathlib import Path
 
 from fedminmax.config.read import TableConfig
 from fedminmax.network.server.run import run_plan
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation import NETWORK_FOLDER, FederationRun, open_federation_run, plan_of
 from fedminmax.runs.network import collect_network_run
 from tests.cli.command import run_here

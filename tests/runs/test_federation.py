@@ -7,8 +7,8 @@ import pytest
 
 from fedminmax.config.read import Overrides
 from fedminmax.findings.records import Results
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import RUN_NAME
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation import (
     NETWORK_FOLDER,
     FederationRun,

@@ -18,8 +18,8 @@ from fedminmax.config.read import Overrides
 from fedminmax.core.errors import InputError
 from fedminmax.findings.records import Results
 from fedminmax.network.server.run import run_plan
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import ALL_SITES
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs import assemble
 from fedminmax.runs.federation import NETWORK_FOLDER, FederationRun, open_federation_run, plan_of
 from fedminmax.runs.folder import finished_results, read_results, write_results

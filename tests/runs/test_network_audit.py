@@ -13,9 +13,9 @@ from fedminmax.config.read import read_config
 from fedminmax.network.site.policy import check_plan
 from fedminmax.network.site.preview import agree_to, check_site
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import plan_from_bytes, plan_of_config, plan_to_bytes
+from fedminmax.network.wire.site_rules import SiteRules
 from tests.cli.command import complaint, run_here
 from tests.cli.hospitals import draw_patients, write_config
 from tests.complaints import complaint_of

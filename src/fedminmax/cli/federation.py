@@ -20,7 +20,7 @@ from fedminmax.cli.options import (
     positive_int,
     whole_number,
 )
-from fedminmax.network.wire.calls import SiteRules
+from fedminmax.network.wire.site_rules import SiteRules
 
 # The type, metavar and meaning of each rule; its default is that of ``SiteRules``.
 RULES: dict[str, tuple[Callable[[str], Any], str, str]] = {

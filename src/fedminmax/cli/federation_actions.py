@@ -49,8 +49,8 @@ from fedminmax.network.flare.session import (
 )
 from fedminmax.network.server.log import Event, LiveRound, Notice
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import MIN_MASKED_SITES, NetworkPlan, threshold_for
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation import (
     NETWORK_FOLDER,
     RESUME_FOLDER,

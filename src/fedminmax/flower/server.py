@@ -22,8 +22,9 @@ from fedminmax.findings.disclosure import WITHOUT_AGGREGATION
 from fedminmax.flower.client import MESSAGE, NAME, RECORD, REFUSED, run_folder_of
 from fedminmax.network.server.log import ProgressReporter
 from fedminmax.network.server.run import run_plan
-from fedminmax.network.wire.calls import NO_LIMITS, Answer, Endpoint, SiteRules, wait_for_all
+from fedminmax.network.wire.calls import NO_LIMITS, Answer, Endpoint, wait_for_all
 from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.runs.federation import (
     NETWORK_FOLDER,
     RESUME_FOLDER,

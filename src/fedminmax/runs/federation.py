@@ -18,7 +18,6 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.sources import read_source
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.calls import MINIMUM_SITES, SiteRules
 from fedminmax.network.wire.codec import adapter_of, read_record
 from fedminmax.network.wire.plan import (
     MIN_MASKED_SITES,
@@ -28,6 +27,7 @@ from fedminmax.network.wire.plan import (
     privacy_fault,
     secure_aggregation_fault,
 )
+from fedminmax.network.wire.site_rules import MINIMUM_SITES, SiteRules
 from fedminmax.runs.folder import (
     BASELINE_FOLDER,
     CONFIG_FILE,

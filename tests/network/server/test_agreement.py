@@ -18,9 +18,9 @@ from fedminmax.network.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.network.server.log import run_folder
 from fedminmax.network.server.run import run_plan
 from fedminmax.network.server.sites import PlainSites
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.messages import sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from tests.complaints import complaint_of
 from tests.network.network_problem import AT_ONCE, SITES, DirectTransport, plan_of

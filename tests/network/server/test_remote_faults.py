@@ -19,10 +19,10 @@ from fedminmax.network.server.log import run_folder
 from fedminmax.network.server.run import read_members, read_outcome, run_plan
 from fedminmax.network.site.settings import SiteSettings
 from fedminmax.network.site.site import Site
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import sums_from_bytes, sums_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training import checkpoint as resumable
 from fedminmax.training.checkpoint import Written, checkpoint_paths, save_checkpoint
 from fedminmax.training.progress import Progress

@@ -28,12 +28,12 @@ from fedminmax.network.server.log import run_folder
 from fedminmax.network.server.run import read_answer, read_members, run_plan
 from fedminmax.network.site.policy import read_rows
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.checks import check_validation
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.messages import sections_to_bytes
 from fedminmax.network.wire.plan import NetworkPlan, Precision, digest_of, plan_of_config, task_of
 from fedminmax.network.wire.sections import losses_of, sections_of_losses
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.round_record import ROUNDS_FILE, read_rounds
 from fedminmax.training.train import Round
 from tests.complaints import complaint_of

@@ -34,9 +34,9 @@ from fedminmax.network.site.policy import (
 )
 from fedminmax.network.site.preview import agree_to
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.codec import RefusedError
 from fedminmax.network.wire.plan import NetworkPlan, plan_of_config
+from fedminmax.network.wire.site_rules import SiteRules
 from tests.network.network_problem import SITES, plan_of
 from tests.network.small_group_tables import OVER, UNDER, merging, write_small_groups
 

@@ -14,8 +14,8 @@ from fedminmax.data.tables.site_summary import summarise
 from fedminmax.network.site.policy import read_rows
 from fedminmax.network.site.preview import check_site, max_parameters
 from fedminmax.network.site.settings import SiteSettings
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import plan_of_config, task_of
+from fedminmax.network.wire.site_rules import SiteRules
 from tests.network.network_problem import SITES
 
 

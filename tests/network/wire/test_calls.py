@@ -11,9 +11,9 @@ from fedminmax.network.wire.calls import (
     POLL_SECONDS,
     Answer,
     Endpoint,
-    SiteRules,
     wait_for_all,
 )
+from fedminmax.network.wire.site_rules import SiteRules
 
 SECONDS_OF_A_LOOK = 2.0
 

@@ -20,7 +20,6 @@ from fedminmax.methods.fedminmax import FedMinMaxLocal
 from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.network.server.log import run_folder
 from fedminmax.network.server.run import read_members, run_plan
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.checks import (
     StepLength,
     check_losses,
@@ -28,6 +27,7 @@ from fedminmax.network.wire.checks import (
     too_large,
 )
 from fedminmax.network.wire.codec import RefusedError
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.testing import case_of
 from fedminmax.testing.replies import check_the_network_takes_its_replies
 from fedminmax.training.simulation import Simulation

@@ -18,9 +18,10 @@ from fedminmax.core.files import JsonLog
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.methods.method import StateT
 from fedminmax.network.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
-from fedminmax.network.wire.calls import MIN_SECONDS, SiteRules, Transport, present_sites
+from fedminmax.network.wire.calls import MIN_SECONDS, Transport, present_sites
 from fedminmax.network.wire.codec import adapter_of
 from fedminmax.network.wire.plan import NetworkPlan
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.round_record import ROUNDS_FILE, RoundRecord, SiteNotes
 from fedminmax.training.train import Round
 

@@ -36,8 +36,8 @@ from fedminmax.network.site import policy
 from fedminmax.network.site.agreeing import completed_rows
 from fedminmax.network.site.privacy import SPENT_FILE, planned_line
 from fedminmax.network.site.settings import SiteSettings, SmallGroups
-from fedminmax.network.wire.calls import SiteRules
 from fedminmax.network.wire.plan import digest_of, masking_fault, plan_of_config, privacy_fault
+from fedminmax.network.wire.site_rules import SiteRules
 from fedminmax.training.additive_class import MAX_ROUNDS as ROUNDS_OF_CLASS
 from fedminmax.training.additive_class import MOST_CELLS
 from fedminmax.training.certify import MAX_ROUNDS, PROVER

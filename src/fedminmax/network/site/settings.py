@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 
 from fedminmax.config.file_format import NO_CHANGES, FormatChanges
 from fedminmax.core.errors import InputError
-from fedminmax.network.wire.calls import MINIMUM_SITES
+from fedminmax.network.wire.site_rules import MINIMUM_SITES
 
 SETTINGS_FILE = "fedminmax.json"
 

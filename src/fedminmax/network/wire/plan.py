@@ -32,13 +32,13 @@ from fedminmax.data.partition import max_held_out
 from fedminmax.data.tables.encode import initial_model
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
-from fedminmax.network.wire.calls import DEFAULT_RULES, SiteRules
 from fedminmax.network.wire.codec import (
     RefusedError,
     adapter_of,
     record_from_bytes,
     record_to_bytes,
 )
+from fedminmax.network.wire.site_rules import DEFAULT_RULES, SiteRules
 from fedminmax.network.wire.values import MAX_OPEN_COLUMNS
 
 # Stands for all sites if sums are masked; no site has a space in its name.
