@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -23,11 +24,13 @@ from fedminmax.metrics.row_scores import MISSED
 from fedminmax.metrics.sums import ScoreSums, by_group, empty_sums, metric_names
 from fedminmax.network.secure.layouts import measured_shape
 from fedminmax.network.server.agreement import Agreement
-from fedminmax.network.server.masked_sites import Sites
 from fedminmax.network.server.sites import models_query
 from fedminmax.network.wire.codec import RefusedError, check_finite
 from fedminmax.network.wire.plan import max_rows_set_aside
 from fedminmax.network.wire.sections import CODE_SECTIONS, SCORE_SECTIONS
+
+if TYPE_CHECKING:  # what was measured is read without the packages of a network, too
+    from fedminmax.network.server.masked_sites import Sites
 
 MEASURED_FILE = "measured.safetensors"
 ROUNDING = 1e-5
@@ -66,7 +69,7 @@ class Measured:
 
 
 def measure(
-    agreement: Agreement, sites: Sites, members: Sequence[Tensor]
+    agreement: Agreement, sites: "Sites", members: Sequence[Tensor]
 ) -> tuple[Measured, dict[str, str]]:
     """Return the sums of each run's models, and why some sites sent none."""
     plan, encoding = agreement.plan, agreement.encoding
