@@ -15,9 +15,8 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
 from mlflow.exceptions import MlflowException
@@ -27,6 +26,9 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.exports.saved_model import MODEL_FILE, SavedModel, load_model
 from fedminmax.training.round_record import RoundRecord, scalars
+
+if TYPE_CHECKING:  # who has no package for MLflow is told of it, not of pandas
+    import pandas as pd
 
 # The file by which MLflow knows a model.
 MLFLOW_MARK = "MLmodel"
@@ -79,7 +81,7 @@ class ServedModel:
 
     def predict(
         self,
-        rows: pd.DataFrame,
+        rows: "pd.DataFrame",
         params: dict[str, Any] | None = None,  # noqa: ARG002 - MLflow gives it by name
     ) -> list[dict[str, Any]]:
         """Return what is predicted for each row and, for classes, probabilities, by name."""
