@@ -21,8 +21,8 @@ from types import CodeType, FrameType
 import fedminmax
 from fedminmax.config.planned_runs import PlannedRun
 from fedminmax.network.server.run import run_plan
+from tests.network.logged_sites import LoggedSites
 from tests.network.masked_problem import FOUR_SITES, listed_config, masked_plan
-from tests.network.network_problem import LoggedSites
 
 SOURCE = str(Path(fedminmax.__file__).parent)
 LIBRARY = "core"
